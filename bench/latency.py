@@ -5,12 +5,13 @@ meant to be sent. Ten rules over windows of 5 minutes to 30 days; half of all ke
 fires at every payment. The first minute is warm-up.
 
     python bench/latency.py [--rates 500,1000] [--seconds 300] [--groups 1] [--without SETTING,...] [--audit yes]
-        [--metrics yes] [--tabs 20]
+        [--archive yes] [--metrics yes] [--tabs 20]
 
 The rules are in one group, or with `--groups` in more, each a key more that a payment touches.
 `--without` takes settings of Spark back to Spark's own defaults, to see what they are worth. With
-`--audit yes` the same process keeps the topics as tables; with `--metrics yes` it answers Prometheus, who asks each
-second; with `--tabs` a console shows what the job does to so many who look at once.
+`--audit yes` the same process keeps the topics as tables; with `--archive yes` the job has an archive; with
+`--metrics yes` it answers Prometheus, who asks each second; with `--tabs` a console shows what the job does to so many
+who look at once.
 """
 
 import contextlib
@@ -41,6 +42,7 @@ OPTIONS = {
     "--groups": "1",
     "--without": "",
     "--audit": "no",
+    "--archive": "no",
     "--metrics": "no",
     "--tabs": "0",
 }
@@ -174,6 +176,8 @@ def main() -> None:
     warm_up_s = 15.0 if report.quick else min(WARM_UP_S, seconds)
     spark = {name: DEFAULTS[name] for name in report.option("--without").split(",") if name}
     more = dict(AUDIT) if report.option("--audit") == "yes" else {}
+    if report.option("--archive") == "yes":
+        more["archive"] = {"path": "archive"}
     if report.option("--metrics") == "yes":
         more["metrics"] = {"port": free_port()}
     late_of: dict[int, list[tuple[int, int]]] = {}

@@ -11,11 +11,10 @@ id, each row group has a Bloom filter: who looks for a card reads the row groups
 """
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -26,106 +25,62 @@ from deltalake import (
     BloomFilterProperties,
     ColumnProperties,
     DeltaTable,
-    Transaction,
     WriterProperties,
     write_deltalake,
 )
-from deltalake.exceptions import CommitFailedError, DeltaError
 
-from buckets.delta.commits import with_columns
-from buckets.delta.kept_table import WHOLE, append_new
-from buckets.delta.whole_table import (
-    add_missing_columns,
-    files_in,
-    is_table,
-    make_table,
-    quoted_column,
-    run,
-    through_store,
-)
-from buckets.errors import BucketsError, Outage, first_line
-from buckets.events.conversion import column_types
-from buckets.events.schema import EventSchema
+from buckets.archive.arrived_rows import ARRIVAL, BATCH
+from buckets.delta.commits import Action, Commits, with_columns
+from buckets.delta.upkeep import FEWEST, SmallFile, commit_join
+from buckets.delta.whole_table import files_in, is_table, open_table, query, quoted_column, readable, through_store
 from buckets.rules.group import NO_NAMES
 from buckets.rules.renaming import Names
-from buckets.stores.location import as_input
+from buckets.stores.location import as_input, as_output
 
-ARRIVAL = "_arrival"  # The number of a row in the order of arrival, from 0
 CLUSTER_BY = "buckets.clusterBy"  # The property of the table that names the field by which files are sorted
 SINCE = "buckets.since"
 """The property of the table that has the number of its first batch, where that is not the first of the job."""
 FULL_ROWS = 1_000_000  # Rows of a file that is joined from small ones, at most
 _SMALL_ROWS = FULL_ROWS // 2
+_WHOLE = 1 << 40  # More bytes than any file has: what is joined becomes one file
 _ROW_GROUP = 32_768  # Rows that are read together, or left out together
 _PAGE = 8_192
 _WRONG_HITS = 0.01  # The share of row groups that a Bloom filter lets through though they lack the value
-_FILE_FAULT = re.compile(r"\b(Parquet|Object Store) error: ")
-BATCH = "_batch_id"
-SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
-INGESTED = "_ingested_ms"
-FAULT = "_fault"  # Why a row is not an event, whatever the rules; null of events
-JUDGED = "_judged"  # Whether rules are evaluated at the event; null where all events of its batch were judged
-RAW = "_raw"  # The row as it came, where it is not an event
-OWN_COLUMNS = pa.schema(
-    [
-        pa.field(ARRIVAL, pa.int64()),
-        pa.field(BATCH, pa.int64()),
-        pa.field(SOURCE, pa.string()),
-        pa.field(SOURCE_ORDER, pa.int64()),
-        pa.field(POSITION, pa.int64()),
-        pa.field(INGESTED, pa.int64()),
-        pa.field(FAULT, pa.string()),
-        pa.field(RAW, pa.string()),
-        pa.field(JUDGED, pa.bool_()),
-    ]
-)
-TIME = pa.timestamp("us", "UTC")
-_APPLICATION = "archive"
-_BATCHES = "archive-batches"
 _TABLE = "arrivals"
+_REMEDY = "restore it from a copy, or name a new archive.path, which begins with the next batch"
+_TIERS_ROWS = (0, 1 << 12, 1 << 16, _SMALL_ROWS)
+"""While a job runs, files whose rows lie between the first two of these are joined, then between the next two."""
 
 
 class ArchiveFile(NamedTuple):
-    """A file of the archive: the numbers of its first and last arrival, its path within the table, and its rows."""
+    """A file of the archive: its first and last arrival, its path within the table, its rows and size."""
 
     first: int
     last: int
     path: str
     rows: int
+    size_bytes: int
 
 
-@contextmanager
-def reading(table_path: Path) -> Iterator[None]:
-    """Say in one line that an archive is damaged, whatever is read of it."""
-    try:
-        yield
-    except Outage:
-        raise
-    except Exception as error:
-        # Queries raise nothing narrower than Exception where a file cannot be read.
-        if not isinstance(error, (OSError, DeltaError, pa.ArrowException)) and not _FILE_FAULT.search(str(error)):
-            raise
-        message = (
-            f"archive {table_path.parent}: cannot be read ({first_line(error)}); restore it from a copy, or remove it "
-            "while the source still holds everything, and it is made again"
-        )
-        raise BucketsError(message) from error
-
-
-def open_table(table_path: Path) -> DeltaTable:
-    """Open the table of an archive."""
-    with reading(table_path):
-        return through_store(table_path, lambda: DeltaTable(str(table_path)))
+def table_of(folder: Path) -> Path:
+    """Return where the table of an archive is."""
+    return folder / _TABLE
 
 
 def files_of(table: DeltaTable) -> list[ArchiveFile]:
     """Return the files of a table in the order of arrival; they do not overlap."""
     added = files_in(table).to_pylist()
-    names = (f"min.{ARRIVAL}", f"max.{ARRIVAL}", "path", "num_records")
+    names = (f"min.{ARRIVAL}", f"max.{ARRIVAL}", "path", "num_records", "size_bytes")
     return sorted(ArchiveFile(*(row[name] for name in names)) for row in added)
 
 
-def clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
+def end_of(table: DeltaTable) -> int:
+    """Return the number of the next arrival."""
+    files = files_of(table)
+    return files[-1].last + 1 if files else 0
+
+
+def _clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
     """Return rows that become one file, in the order in which they lie there."""
     field = table.metadata().configuration.get(CLUSTER_BY)
     if field not in rows.column_names:
@@ -133,14 +88,15 @@ def clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
     return rows.sort_by([(field, "ascending"), (ARRIVAL, "ascending")])
 
 
-def file_properties(columns: pa.Schema) -> WriterProperties:
-    """Return how a file with these columns is written."""
+def file_properties(columns: pa.Schema, rows: int) -> WriterProperties:
+    """Return how a file with these columns, and so many rows, is written."""
     is_looked_for = [
         field.name
         for field in columns
         if not field.name.startswith("_") and (pa.types.is_string(field.type) or pa.types.is_int64(field.type))
     ]
-    bloom = BloomFilterProperties(set_bloom_filter_enabled=True, fpp=_WRONG_HITS, ndv=_ROW_GROUP)
+    distinct = min(rows, _ROW_GROUP)
+    bloom = BloomFilterProperties(set_bloom_filter_enabled=True, fpp=_WRONG_HITS, ndv=distinct)
     return WriterProperties(
         max_row_group_size=_ROW_GROUP,
         data_page_row_count_limit=_PAGE,
@@ -153,148 +109,123 @@ def file_properties(columns: pa.Schema) -> WriterProperties:
     )
 
 
+def join_some_files(path: Path) -> int:
+    """Join one run of small files, if there is one that is worth it; returns how many files there are fewer."""
+    files = files_of(open_table(path))
+    for sizes in itertools.pairwise(_TIERS_ROWS):
+        for small in _runs(files, sizes, _SMALL_ROWS, FEWEST):
+            return _joined(path, small)
+    return 0
+
+
 def join_small_files(path: Path) -> int:
     """Join runs of small files, each with one commit, and return how many files there are fewer.
 
     Another process may append meanwhile. If one joins files too, the first has done it.
     """
-    table = open_table(path)
-    before = files_of(table)
-    columns = pa.schema(table.schema().to_arrow())
-    for small in _runs(before):
-        with reading(path):
-            tables = [pq.read_table(as_input(path / file.path), partitioning=None) for file in small]
-        rows = clustered(with_columns(pa.concat_tables(tables, promote_options="default"), columns), table)
-        replace = partial(  # done once more, it is the same
-            write_deltalake,
-            table,
-            rows,
-            mode="overwrite",
-            predicate=f"{ARRIVAL} >= {small[0].first} AND {ARRIVAL} <= {small[-1].last}",
-            writer_properties=file_properties(columns),
-            target_file_size=WHOLE,
-        )
-        try:
-            through_store(path, replace)
-        except CommitFailedError:
+    fewer = 0
+    for small in _runs(files_of(open_table(path)), (0, _SMALL_ROWS), FULL_ROWS, 2):
+        joined = _joined(path, small)
+        if not joined:
             break
-    table = open_table(path)
-    after = files_of(table)
-    if len(after) < len(before):
+        fewer += joined
+    if fewer:
+        table = open_table(path)
         through_store(path, lambda: table.vacuum(dry_run=False))
         through_store(path, table.cleanup_metadata)
-    return len(before) - len(after)
+    return fewer
 
 
-def _runs(files: list[ArchiveFile]) -> list[list[ArchiveFile]]:
-    """Return runs of small files that follow each other and together make no more than a full one."""
-    runs: list[list[ArchiveFile]] = [[]]
+def _joined(path: Path, small: Sequence[ArchiveFile]) -> int:
+    """Join files that follow each other; returns how many files there are fewer, 0 where another has changed them."""
+    table = open_table(path)
+    columns = pa.schema(table.schema().to_arrow())
+    with readable(f"archive {path.parent}", _REMEDY):
+        tables = [pq.read_table(as_input(path / file.path), partitioning=None) for file in small]
+    rows = _clustered(with_columns(pa.concat_tables(tables, promote_options="default"), columns), table)
+    file, added = _written(path, rows)
+    replaced = [SmallFile(0, each.path, each.size_bytes, each.rows) for each in small]
+    if commit_join(path, table.version(), replaced, added):
+        return len(small) - 1
+    file.unlink(missing_ok=True)
+    return 0
+
+
+def _written(path: Path, rows: pa.Table) -> tuple[Path, Action]:
+    """Write rows as a file in the folder of a table; returns it, and the action that adds it."""
+    with TemporaryDirectory() as folder:
+        write_deltalake(
+            folder, rows, writer_properties=file_properties(rows.schema, len(rows)), target_file_size=_WHOLE
+        )
+        (action,) = (action for action in Commits(Path(folder)).read(0) if "add" in action)
+        file = path / action["add"]["path"]
+        with as_output(file) as sink:
+            sink.write((Path(folder) / file.name).read_bytes())
+    return file, {"add": action["add"] | {"dataChange": False}}
+
+
+def _runs(
+    files: Iterable[ArchiveFile], sizes: tuple[int, int], full_rows: int, fewest: int
+) -> Iterator[list[ArchiveFile]]:
+    """Yield runs of files that follow each other, and together make no more than `full_rows`.
+
+    None has more rows than the second of the `sizes`, and `fewest` have more than the first one; or the next file
+    does not fit.
+    """
+    least, most = sizes
+    run: list[ArchiveFile] = []
     for file in files:
-        run = runs[-1]
-        fits = not run or sum(small.rows for small in run) + file.rows <= FULL_ROWS
-        if file.rows > _SMALL_ROWS or not fits:
-            runs.append([])
-        if file.rows <= _SMALL_ROWS:
-            runs[-1].append(file)
-    return [run for run in runs if len(run) > 1]
+        is_small = file.rows <= most
+        if not is_small or sum(small.rows for small in run) + file.rows > full_rows:
+            if len(run) > 1 and (is_small or sum(small.rows > least for small in run) >= fewest):
+                yield run
+            run = []
+        if is_small:
+            run.append(file)
+    if sum(small.rows > least for small in run) >= fewest:
+        while run[-1].rows <= least:
+            run.pop()
+        yield run
 
 
-def archive_columns(schema: EventSchema) -> pa.Schema:
-    """Return the columns of the archive of events of a schema."""
-    fields = [pa.field(schema.event_id, pa.string()), pa.field(schema.event_time.field, TIME)]
-    fields += [pa.field(name, kind) for name, kind in column_types(schema).items()]
-    fields += [pa.field(name, pa.decimal128(38, measure.scale)) for name, measure in schema.measures.items()]
-    return pa.schema([*OWN_COLUMNS, *fields])
-
-
+@dataclass(frozen=True)
 class Archive:
-    """The archive of a job."""
+    """The archive of a job, as its readers see it."""
 
-    def __init__(self, folder: Path, names: Names = NO_NAMES) -> None:
-        """Write nothing yet; `names` are as `under` takes them."""
-        self.folder, self.names = folder, names
-        self.table_path = folder / _TABLE
+    folder: Path  # where it is
+    names: Names = field(default_factory=lambda: NO_NAMES)  # as `under` takes them
+    until: int | None = None  # the last batch that is read; None: all of them
 
     def under(self, names: Names) -> "Archive":
         """Return the same where a column with a name of another time is read as the field that this stands for."""
-        return Archive(self.folder, names)
+        return replace(self, names=names)
 
     def columns(self) -> list[str]:
         """Return the columns of its table, fields by the names that are used."""
         return list(self._sources(pa.schema(open_table(self.table_path).schema().to_arrow()).names))
 
+    @property
+    def table_path(self) -> Path:
+        """Where the table is."""
+        return table_of(self.folder)
+
     def exists(self) -> bool:
-        """Return whether anything has been archived."""
+        """Return whether there is a table; it may be empty."""
         return is_table(self.table_path)
-
-    def prepare(self, schema: EventSchema, cluster_by: str | None = None, since: int | None = None) -> None:
-        """Make the table, or give it the columns of fields of the newest batch that it lacks.
-
-        Within a file rows are sorted by the field `cluster_by` from now on; None: as until now. A new table begins with
-        the batch `since`; None: with the first of the job.
-        """
-        columns = archive_columns(schema)
-        if not self.exists():
-            given = {CLUSTER_BY: cluster_by, SINCE: None if since is None else str(since)}
-            settings = {name: value for name, value in given.items() if value is not None} or None
-            make_table(self.table_path, columns, settings)
-            return
-        open_table(self.table_path)
-        add_missing_columns(self.table_path, columns)
-        table = open_table(self.table_path)
-        if cluster_by is not None and table.metadata().configuration.get(CLUSTER_BY) != cluster_by:
-            named = {CLUSTER_BY: cluster_by}
-            through_store(self.table_path, lambda: table.alter.set_table_properties(named, raise_if_not_exists=False))
 
     def since(self) -> int | None:
         """Return the first batch that is archived; None where that is the first of the job."""
-        first = open_table(self.table_path).metadata().configuration.get(SINCE) if self.exists() else None
+        first = open_table(self.table_path).metadata().configuration.get(SINCE)
         return None if first is None else int(first)
 
     def end(self) -> int:
-        """Return how many rows there are, which is the number of the next arrival."""
-        return (self._last(_APPLICATION) or 0) if self.exists() else 0
-
-    def last_batch(self) -> tuple[int, int] | None:
-        """Return the last batch that is archived, if only in part, and its rows so far; None where nothing is."""
-        if not self.end():
-            return None
-        last = self.query(f"select max({BATCH}) as last from archive")["last"][0].as_py()
-        rows = self.query(f"select count(*) as rows from archive where {BATCH} = {last}")["rows"][0].as_py()
-        return last, rows
-
-    def complete_batch(self) -> int | None:
-        """Return the last batch that is known to be archived as a whole; None where none is."""
-        return self._last(_BATCHES) if self.exists() else None
-
-    def _last(self, application: str) -> int | None:
-        with reading(self.table_path):
-            return through_store(self.table_path, lambda: open_table(self.table_path).transaction_version(application))
-
-    def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
-        """Append rows in the order of arrival, once; of columns of `archive_columns` missing ones are null.
-
-        With them the batch `complete` is archived as a whole; None where they end within one. Says whether the rows,
-        whose first has the number `first`, are what comes next: if another process was faster, they are not written.
-        """
-        table = open_table(self.table_path)
-        columns = pa.schema(table.schema().to_arrow())
-        numbers = pa.array(np.arange(first, first + len(rows)))
-        numbered = clustered(with_columns(rows.append_column(ARRIVAL, numbers), columns), table)
-        written = False
-
-        def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
-            nonlocal written
-            written = (last or 0) == first
-            return (first + len(rows), numbered) if written else None
-
-        besides = [] if complete is None else [Transaction(_BATCHES, complete)]
-        append_new(table, _APPLICATION, new_rows, file_properties(columns), besides)
-        return written
-
-    def tidy(self) -> int:
-        """Join small files, as many appends leave them. Returns how many files there are fewer."""
-        return join_small_files(self.table_path) if self.exists() else 0
+        """Return how many rows are read, which is the number of the next arrival."""
+        rows = end_of(open_table(self.table_path))
+        if self.until is None or not rows:
+            return rows
+        later = f"select min({ARRIVAL}) as first from archive where {BATCH} > {self.until}"
+        first = replace(self, until=None).query(later)["first"][0].as_py()
+        return rows if first is None else int(first)
 
     def tables(
         self, first: int = 0, end: int | None = None, columns: Sequence[str] | None = None
@@ -304,17 +235,18 @@ class Archive:
         Of some `columns`, `_arrival` comes too.
         """
         whole = self._named(pa.schema(open_table(self.table_path).schema().to_arrow()).empty_table()).schema
+        last = self.end()
         names = whole.names if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
         wanted = pa.schema([whole.field(name) for name in names])
+        end = last if end is None else min(end, last)
         for added in files_of(open_table(self.table_path)):
-            if added.last < first or (end is not None and added.first >= end):
+            if added.last < first or added.first >= end:
                 continue
-            with reading(self.table_path), pq.ParquetFile(as_input(self.table_path / added.path)) as file:
+            path = as_input(self.table_path / added.path)
+            with readable(f"archive {self.folder}", _REMEDY), pq.ParquetFile(path) as file:
                 there = [name for name in file.schema_arrow.names if self.names.get(name, name) in names]
                 rows = with_columns(self._named(file.read(columns=there)), wanted)
-            inside = pc.greater_equal(rows[ARRIVAL], first)
-            if end is not None:
-                inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
+            inside = pc.and_(pc.greater_equal(rows[ARRIVAL], first), pc.less(rows[ARRIVAL], end))
             rows = rows if pc.all(inside).as_py() else rows.filter(inside)
             yield rows.sort_by(ARRIVAL).combine_chunks()
 
@@ -324,9 +256,10 @@ class Archive:
         columns = self._sources(pa.schema(table.schema().to_arrow()).names)
         parts = (f"coalesce({', '.join(map(quoted_column, sources))})" for sources in columns.values())
         chosen = ", ".join(f"{part} as {quoted_column(name)}" for name, part in zip(columns, parts, strict=True))
-        view = f"with archive as (select {chosen} from arrivals) {sql}" if self.names else sql
-        with reading(self.table_path):
-            return through_store(self.table_path, lambda: run(table, view, "arrivals" if self.names else "archive"))
+        rows = f"select {chosen if self.names else '*'} from rows"
+        if self.until is not None:
+            rows += f" where {BATCH} <= {self.until}"
+        return query(table, f"with archive as ({rows}) {sql}", f"archive {self.folder}", _REMEDY)
 
     def _sources(self, columns: Iterable[str]) -> dict[str, list[str]]:
         """Return the columns of each field, by its name."""

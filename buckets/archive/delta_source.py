@@ -1,17 +1,15 @@
 """Reads a Delta table in the order of its arrival column, and opens files or tables of events without Spark."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.checkpoint.batch_ends import BatchEnd
-from buckets.config.source import DeltaSource
-from buckets.delta.whole_table import is_made, is_table, open_table, query, quoted_column, readable, sql_text
+from buckets.delta.whole_table import is_table, open_table, query, quoted_column, readable, sql_text
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns, without_column
 from buckets.events.event_file import file_arrivals, lacking, open_event_file
@@ -25,35 +23,6 @@ from buckets.stores.location import location
 
 _MOST_ROWS = 2_000_000  # Rows that are read at once, about
 _ORDER = "__order__"
-
-
-def delta_arrivals(
-    source: DeltaSource, cuts: Sequence[BatchEnd], schemas: Mapping[int, EventSchema]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of batches. A row belongs to the first batch that reaches its order."""
-    assert source.arrival is not None
-    spans = [(cut, *cut.span) for cut in cuts if cut.span is not None]
-    if not spans:
-        return
-    if not is_made(source.path):
-        message = f"events {source.path}: the table was read by the job and is gone; put it back, to have it archived"
-        raise BucketsError(message)
-    rows = OrderedRows(source.path, source.arrival, schemas[spans[0][0].batch_id].id_names)
-    for (_, _, before), (cut, first, _) in pairwise(spans):
-        if first < before:
-            message = (
-                f"events {source.path}: batch {cut.batch_id} begins at {source.arrival} {first}, before the end of an "
-                f"earlier batch ({before}), so that nothing says which rows it read; a table that is taken out of "
-                "order cannot be archived"
-            )
-            raise BucketsError(message)
-    for table in rows.between(spans[0][1], spans[-1][2]):
-        orders, start = table[_ORDER].to_numpy(), 0
-        for cut, _, last in spans:
-            end = int(np.searchsorted(orders, last, "right"))
-            if end > start:
-                yield cut.batch_id, arrivals_in_order(table.slice(start, end - start), schemas[cut.batch_id])
-            start = max(start, end)
 
 
 class OrderedRows:
@@ -79,13 +48,8 @@ class OrderedRows:
         return len(self._orders)
 
     def all(self) -> Iterator[pa.Table]:
-        """Return all rows, in pieces of about two million."""
-        return self.between(int(self._orders[0]), int(self._orders[-1])) if len(self) else iter(())
-
-    def between(self, low: int, high: int) -> Iterator[pa.Table]:
-        """Yield the rows from one order to another, in pieces."""
-        first = int(np.searchsorted(self._orders, low))
-        end = int(np.searchsorted(self._orders, high, "right"))
+        """Yield all rows, in pieces of about two million."""
+        first, end = 0, len(self)
         while first < end:
             last = int(self._orders[min(first + _MOST_ROWS, end) - 1])
             at = int(self._orders[first])

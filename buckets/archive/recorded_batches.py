@@ -2,7 +2,7 @@
 
 import copy
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.list_versions import PinnedLists
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
-from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.filter import renamed_filter
 from buckets.rules.renaming import Names, renamed_rules
@@ -99,10 +98,6 @@ class RecordedBatches:
             return terms
         schema, engine = terms.event_schema.renamed(names), _renamed_engine(terms.engine, names)
         return terms.model_copy(update={"event_schema": schema, "engine": engine})
-
-    def schemas(self) -> Mapping[int, EventSchema]:
-        """Return by batch the event schema that its arrivals were read by."""
-        return {cut.batch_id: self.terms(cut.batch_id).event_schema for cut in self.cuts}
 
     def lists(self, cut: BatchEnd) -> Lists:
         """Return the lists as a batch saw them: the same object as long as they are the same."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from buckets.audit.tables import TRANSACTIONS, tables_of
-from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.record_files import OwnedFolder, RecordFiles
 from buckets.checkpoint.source_offsets import lock_file, records_folder, spark_folder
@@ -42,24 +41,6 @@ def topics_of(job: Job) -> dict[str, str]:
     if job.settings.verdicts.topic is not None:
         topics[job.settings.verdicts.topic] = VERDICTS
     return dict.fromkeys(job.settings.source.all_topics, TRANSACTIONS) | topics
-
-
-def check_isolation(job: Job) -> None:
-    """See that topics that are kept as tables are read as the job has read them until now.
-
-    Otherwise the tables, and the archive that is made from them, would lack messages that were scored, or hold others.
-    """
-    if job.settings.audit is None or job.settings.kafka is None:
-        return
-    terms, now = BatchRecords(job.checkpoint).all_terms(), job.settings.kafka.isolation
-    before = terms[max(terms)].isolation if terms else None
-    if before not in (None, now):
-        message = (
-            f"kafka.isolation is {now}, and {job.checkpoint} has read {before} until now, so the tables of the audit "
-            f"would not hold what was scored; set it back to {before}, or carry the state into a new checkpoint with a "
-            "new audit.path and audit.checkpoint"
-        )
-        raise BucketsError(message)
 
 
 class AuditFolder:

@@ -174,7 +174,7 @@ class BinaryValues:
         if self.written_in == "protobuf":
             return shown_protobuf(output, content)
         number = int.from_bytes(value[1:PREFIX_BYTES])
-        schema = RegisteredSchemas(self.checkpoint, self.ask)(number, 0)
+        schema = RegisteredSchemas(self.checkpoint, self.ask)(number)
         if schema is None or schema.kind != AVRO:
             message = f"schema {number} is not one of Avro in the registry"
             raise ValueError(message)

@@ -9,11 +9,9 @@ grows with the batch and not with the table.
 Rows are written from the driver, through delta-rs. Seven tables with 10 to 300 rows each took 0.05 s that way, and 13
 to 22 s as appends of Spark, on the same busy machine of two cores: a batch every few seconds must leave the cores to
 the scoring.
-
-Messages of the source that an audit has kept, as the source delivers them.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,22 +24,14 @@ from deltalake import DeltaTable
 from buckets.audit.tables import (
     DAY,
     FAULT,
-    HEADERS_TYPE,
-    OFFSET,
-    PARTITION,
-    PUBLISHED_AT,
     TABLE,
-    TIMESTAMP_TYPE,
     UNREADABLE,
     Table,
     rows_of,
 )
 from buckets.delta.kept_table import append_new
 from buckets.delta.upkeep import Upkeep
-from buckets.delta.whole_table import in_ms, open_table, query, quoted_column, through_store
-from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE_ORDER
-from buckets.events.message_fields import HEADERS, STAMPED
-from buckets.events.schema import KEY
+from buckets.delta.whole_table import open_table, query, through_store
 from buckets.outputs.contract import MOMENT
 
 OPEN_COMMITS = 64  # After how many commits a table is opened anew
@@ -136,42 +126,3 @@ def _like(rows: pa.Table, column: str) -> str:
     else:
         first, last = pc.min_max(values).as_py().values()
     return f"{column} between {first} and {last}"
-
-
-_COLUMNS = {KEY: ["key", "key_bytes"], HEADERS: ["headers"], STAMPED: [TIMESTAMP_TYPE]}
-
-
-def kept_messages(table: DeltaTable, folder: Path, where: str, beside: Collection[str]) -> pa.Table:
-    """Return messages that pass a condition in SQL, by partition and offset.
-
-    `beside` are the columns that are wanted beside values, as `columns_beside_value` names them.
-    """
-    there = {field.name for field in table.schema().fields}
-    wanted = [
-        PARTITION,
-        OFFSET,
-        PUBLISHED_AT,
-        "value",
-        "value_bytes",
-        *(each for name in beside for each in _COLUMNS[name]),
-    ]
-    chosen = ", ".join(quoted_column(name) for name in wanted if name in there)
-    sql = f'select {chosen} from rows where {where} order by "{PARTITION}", "{OFFSET}"'
-    rows = in_ms(query(table, sql, f"audit {folder}"))
-    columns = {
-        RAW: _bytes_of(rows, "value"),
-        SOURCE_ORDER: rows[PARTITION].cast(pa.int64()),
-        POSITION: rows[OFFSET],
-        INGESTED: rows[PUBLISHED_AT],
-    }
-    if KEY in beside:
-        columns[KEY] = _bytes_of(rows, "key")
-    if HEADERS in beside:
-        columns[HEADERS] = rows["headers"].cast(HEADERS_TYPE)
-    if STAMPED in beside:
-        columns[STAMPED] = rows[TIMESTAMP_TYPE]
-    return pa.table(columns).combine_chunks()
-
-
-def _bytes_of(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    return pc.coalesce(rows[f"{name}_bytes"], rows[name].cast(pa.binary()))

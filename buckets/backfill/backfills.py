@@ -1,6 +1,6 @@
 """The backfills of a running job, as its driver sees them: requests, chunks that a thread builds, and the pace.
 
-The thread extends the archive and writes chunks ahead of the shards, just so many that none has to wait.
+The thread reads the archive and writes chunks ahead of the shards, just so many that none has to wait.
 """
 
 import contextlib
@@ -14,8 +14,9 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from buckets.archive.archive import ARRIVAL, BATCH, TIME, by_batch
-from buckets.archive.archiving import History, arrivals_of
+from buckets.archive.archive import by_batch
+from buckets.archive.arrived_rows import ARRIVAL, BATCH, TIME, arrivals_of
+from buckets.archive.history import History
 from buckets.backfill.fill_chunks import CHUNK_ROWS, Chunk, FillChunks, FillPace, Plan, fills_folder
 from buckets.checkpoint.list_versions import lists_in
 from buckets.checkpoint.record_files import BackfillRequest, BackfillRequests
@@ -36,6 +37,8 @@ ListsOf = Callable[[Mapping[str, int]], Lists]
 
 def rows_of_fill(history: History, fill: Fill) -> int | None:
     """Return how many rows of the archive go into a fill; None while it does not reach that far."""
+    if history.recorded.cuts[-1].batch_id < fill.first_batch:
+        return None
     rows = history.archive.query(f"select min({ARRIVAL}) as first from archive where {BATCH} >= {fill.first_batch}")
     first: int | None = rows["first"][0].as_py()
     return first

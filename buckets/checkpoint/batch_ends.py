@@ -1,9 +1,9 @@
-"""Where the stream was cut into batches and what scored each of them, kept for good; and the order of arrivals.
+"""What scored each batch, kept for good; and the order of arrivals.
 
     CHECKPOINT/buckets/cuts/000000000.jsonl   a line for each of 10,000 batches that are written, each with a checksum
 
-Records of batches serve to run a batch again and are forgotten. An archive needs to say years later which batch an
-arrival was in, and by which rules and lists it was scored. Lines are written for a hundred batches at a time; until
+Records of batches serve to run a batch again and are forgotten. An archive needs to say years later by which rules and
+lists an arrival was scored. Lines are written for a hundred batches at a time; until
 then the records of these batches say the same. A crash can leave the beginning of a line; its batch runs again then,
 and gets a line of its own.
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.record_files import NumberedRecords, RecordFiles, reader_of, seal_json, unseal_json
-from buckets.checkpoint.source_offsets import SourceOffsets, spark_folder
+from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.errors import BucketsError
 from buckets.files import append_whole, write_whole
 
@@ -31,10 +31,7 @@ class BatchEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     batch_id: int  # the batch
     ruleset_version: int  # the version of the rules that scored it
-    end: str  # how far the source had been read with it, as Spark writes it, as JSON
     lists: dict[str, int] = {}  # by name, the version of each list that it saw
-    # the least and the greatest `source_order` of its events; None where it holds no event
-    span: tuple[int, int] | None = None
 
 
 class BatchEnds:
@@ -75,9 +72,8 @@ class BatchEnds:
 
     def _recorded(self, after: int) -> list[BatchEnd]:
         return [
-            BatchEnd(batch_id, record.ruleset_version, record.intake.end, record.lists, record.intake.span)
+            BatchEnd(batch_id, record.ruleset_version, record.lists)
             for batch_id, record in self._batches.done_after(after)
-            if record.intake is not None
         ]
 
     def _check(self, cuts: Sequence[BatchEnd]) -> None:
@@ -97,11 +93,6 @@ class BatchEnds:
 
     def _file(self, batch_id: int) -> Path:
         return self._lines.file(batch_id // _PER_FILE * _PER_FILE)
-
-
-def source_end(checkpoint: Path, batch_id: int) -> str:
-    """Return how far the source had been read with a batch: the last line of what Spark has written."""
-    return (spark_folder(checkpoint) / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
 
 
 def _cuts_of(lines: bytes) -> list[BatchEnd]:
@@ -183,4 +174,4 @@ class ArrivalOrder:
 
 def _greatest(batches: BatchRecords, batch_id: int) -> int | None:
     record = batches.record(batch_id)
-    return None if record is None or record.intake is None else record.intake.greatest
+    return None if record is None else record.greatest

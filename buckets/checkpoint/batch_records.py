@@ -28,16 +28,6 @@ _BEFORE, _NONE = "before", -1  # In a record of terms, the number of the one bef
 KEPT_BATCHES = 200  # Batch records that are kept; Spark itself can go back 100 batches
 
 
-class Intake(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a batch has taken from its source."""
-
-    end: str  # how far the source had been read with it, as Spark writes it, as JSON
-    # the least and the greatest `source_order` of its events; None where it holds no event
-    span: tuple[int, int] | None = None
-    # the greatest `source_order` of all batches up to it; None of a source without an order across them
-    greatest: int | None = None
-
-
 class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a batch that has begun."""
 
@@ -51,7 +41,8 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     driver: int | None = None
     terms: int | None = None  # the number of its terms
     beside: tuple[str, ...] = ()  # single records, such as topics.json, that existed when this was written
-    intake: Intake | None = None  # what it has taken from its source; None until it has run
+    # the greatest `source_order` of all batches up to it; None of a source without an order across them
+    greatest: int | None = None
 
 
 NO_BATCH = BatchRecord(0, (), done=False)

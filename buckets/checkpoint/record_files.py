@@ -4,7 +4,7 @@ import hashlib
 import json
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -264,30 +264,6 @@ def crc32_of(file: Path) -> int:
     """Return a checksum of a large file, which costs a few ms for 10 MB."""
     with pa.memory_map(str(file)) as mapped:
         return zlib.crc32(mapped.read_buffer())
-
-
-class UnreadFiles:
-    """The files of a checkpoint that are in no batch."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        """Read and write nothing yet."""
-        self._records = RecordFiles(checkpoint)
-        self._file = self._records.folder / "unread_files.json"
-
-    def read(self) -> dict[str, int]:
-        """Return the files, each with the number under which Spark has listed it."""
-        record = self._records.read_if_there(self._file, reader_of(dict[str, dict[str, int]]))
-        return {} if record is None else record["files"]
-
-    def note(self, gone: Mapping[str, int], ended: int) -> None:
-        """Note the files that are gone as the job starts, of batches after `ended`, the last one that has ended.
-
-        What was noted for such batches may be back by now.
-        """
-        before = self.read()
-        now = {path: number for path, number in before.items() if number <= ended} | dict(gone)
-        if now != before:
-            self._records.write(self._file, {"files": now})
 
 
 OWNER = "_buckets.json"  # The file is there before any table

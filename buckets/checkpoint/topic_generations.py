@@ -1,12 +1,12 @@
 """Which topics a checkpoint reads, and how far. A topic that was created again is another *generation* of its name.
 
-    CHECKPOINT/buckets/topics.json  by topic, its generations: id, first batch, where they begin and end
+    CHECKPOINT/buckets/topics.json  by topic, the ids of its generations
 
 Offsets begin anew with each generation, so an offset means nothing without the id of its topic.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,10 +38,6 @@ class TopicGeneration:
     """A topic as long as it had one id."""
 
     topic_id: str  # Kafka's id of it
-    first_batch: int = 0  # the first batch that reads it
-    # by partition, the offset at which that batch begins; 0 where it is left out
-    begin: Offsets = field(default_factory=dict)
-    end: Offsets | None = None  # by partition, the offset up to which it was read; None of a topic that is still read
     # whether the topic was deleted, and a query that finds its topics by a pattern goes on without it
     is_gone: bool = False
 
@@ -97,33 +93,25 @@ class TopicGenerations:
             )
             raise NewTopic(message)
 
-    def adopt(self, ids: Mapping[str, str], first_batch: int = 0) -> None:
+    def adopt(self, ids: Mapping[str, str]) -> None:
         """Take over the ids of topics of which none is known, as of a new checkpoint.
 
         One that was gone and is there again is another generation, and is read from its beginning.
         """
         known, live = self.by_topic, self.live
-        generations = {topic: TopicGeneration(now, first_batch) for topic, now in ids.items() if topic not in live}
+        generations = {topic: TopicGeneration(now) for topic, now in ids.items() if topic not in live}
         new = {topic: (*known.get(topic, ()), each) for topic, each in generations.items() if each.topic_id}
         if new:
             self._write(known | new)
 
-    def end(self, ends: Mapping[str, Offsets]) -> None:
-        """Write how far the last generation of each topic was read, where that has not been written yet."""
-        known = self.by_topic
-        for topic, end in ends.items():
-            *earlier, last = known[topic]
-            known[topic] = (*earlier, last if last.end is not None else replace(last, end=dict(end)))
-        self._write(known)
-
     def let_go(self, topic: str) -> None:
-        """Note that a topic is gone, and not read any more; its last generation has its end."""
+        """Note that a topic is gone, and not read any more."""
         known = self.by_topic
         *earlier, last = known[topic]
         self._write(known | {topic: (*earlier, replace(last, is_gone=True))})
 
     def add(self, topic: str, generation: TopicGeneration) -> None:
-        """Begin another generation of a topic; the one before has its end."""
+        """Begin another generation of a topic."""
         known = self.by_topic
         self._write(known | {topic: (*known[topic], generation)})
 

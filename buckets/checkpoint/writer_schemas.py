@@ -1,14 +1,13 @@
 """The schemas that messages were written with, kept so that a registry is asked for each only once."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.record_files import NumberedRecords, RecordFiles
+from buckets.checkpoint.record_files import NumberedRecords, RecordFiles, reader_of
 from buckets.events.decoded import WriterSchema
 from buckets.events.messages import PinnedSchemas
 from buckets.files import write_first
@@ -24,31 +23,25 @@ class WriterSchemas:
         """Write nothing yet."""
         self._files = RecordFiles(checkpoint)
         self._records = NumberedRecords(self._files, self._files.folder / "schemas")
-        self._known: dict[int, tuple[WriterSchema, int]] = {}
+        self._known: dict[int, WriterSchema] = {}
 
-    def of(self, number: int, batch_id: int | None) -> WriterSchema | None:
-        """Return a schema as a batch has known it, without a batch as the newest has; None if it has not."""
+    def of(self, number: int) -> WriterSchema | None:
+        """Return a schema; None if it is not known."""
         if number not in self._known:
-            written = self._records.read_if_there(number, _schema_of)
+            written = self._records.read_if_there(number, reader_of(WriterSchema))
             if written is None:
                 return None
             self._known[number] = written
-        schema, first_batch = self._known[number]
-        return schema if batch_id is None or batch_id >= first_batch else None
+        return self._known[number]
 
     def numbers(self) -> list[int]:
-        """Return the numbers of those that some batch has known. Cost: of a listing."""
+        """Return the numbers of those that are known. Cost: of a listing."""
         return self._records.numbers()
 
-    def keep(self, number: int, schema: WriterSchema, batch_id: int) -> None:
-        """Write a schema that a batch is the first to know; what is written already stays."""
+    def keep(self, number: int, schema: WriterSchema) -> None:
+        """Write a schema; what is written already stays."""
         file = self._records.file(number)
-        write_first(file, self._files.sealed(file, asdict(schema) | {"first_batch": batch_id}))
-
-
-def _schema_of(record: Mapping[str, Any]) -> tuple[WriterSchema, int]:
-    names = tuple(record.get("names", ()))
-    return WriterSchema(record["kind"], record["text"], tuple(record["references"]), names), int(record["first_batch"])
+        write_first(file, self._files.sealed(file, asdict(schema)))
 
 
 _schemas_in = lru_cache(maxsize=8)(WriterSchemas)  # As this process has read them so far
@@ -58,28 +51,20 @@ Ask = Callable[[int], WriterSchema | None]  # Asks a registry for the schema of 
 
 @dataclass(frozen=True)
 class RegisteredSchemas:
-    """The schemas of a checkpoint as a batch knows them; others are asked for and kept, if there is a registry."""
+    """The schemas of a checkpoint; others are asked for and kept, if there is a registry."""
 
     checkpoint: Path
     ask: Ask | None = None
 
-    def __call__(self, number: int, batch_id: int | None) -> WriterSchema | None:
-        """Return the schema of a number; None if the batch does not know it. Raises as `WriterSchemas.of`."""
+    def __call__(self, number: int) -> WriterSchema | None:
+        """Return the schema of a number; None if it is not known. Raises as `WriterSchemas.of`."""
         known = _schemas_in(self.checkpoint)
-        schema = known.of(number, batch_id)
-        if schema is None and self.ask is not None and known.of(number, None) is None:
-            assert batch_id is not None
+        schema = known.of(number)
+        if schema is None and self.ask is not None:
             schema = self.ask(number)
             if schema is not None:
-                known.keep(number, schema, batch_id)
+                known.keep(number, schema)
         return schema
-
-
-def pinned_schemas(job: "Job") -> Callable[[int], PinnedSchemas]:
-    """Return what gives the pinned schemas of a batch, and which topics were not judged."""
-    terms = BatchRecords(job.checkpoint).all_terms()
-    first = list(terms)
-    return lambda batch_id: terms[first[bisect_right(first, batch_id) - 1]]
 
 
 def newest_pinned(job: "Job") -> PinnedSchemas:

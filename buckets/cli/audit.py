@@ -1,11 +1,12 @@
-"""The commands `buckets audit` and `archive`: topics as Delta tables, and the archive extended."""
+"""The commands `buckets audit` and `archive`: topics as Delta tables, and the files of an archive joined."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from buckets.archive.archiving import History
+from buckets.archive.archive import join_small_files
+from buckets.archive.history import History
 from buckets.audit.folder import audit_settings
 from buckets.checkpoint.lock import LostLease
 from buckets.cli.console import Terminal, echo
@@ -14,7 +15,7 @@ from buckets.cli.progress import StatusLine
 from buckets.cli.run import NEW_TOPIC, LogFormat, errors_in, hide_secrets, log_of
 from buckets.cli.start_over import StartOver
 from buckets.config.job import Job, load_job
-from buckets.errors import BucketsError, Outage
+from buckets.errors import Outage
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.query_news import AuditStatus
 
@@ -122,30 +123,19 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
 
 
 def archive(conf: ArchivedConf) -> None:
-    """Archive what a job has scored since the last time; the job may run meanwhile.
+    """Say what the archive of a job holds, and join its small files; the job may run meanwhile.
 
     The archive is one Delta table of all that has arrived, typed, in order of
-    arrival, with the batch that scored each row. Commands that read the past
-    extend it first; run this if files or messages of the source are removed
-    after some time. A topic is archived from the tables of its audit.
+    arrival, with the batch that scored each row. The job writes it, and joins
+    small files to larger ones. This joins them to files of a million rows, in
+    which questions about a key read less.
 
     \b
     Examples:
       buckets archive conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
-    job = load_job(conf)
-    console = Terminal(stderr=True)
-    appended = 0
-    with console.status("Reading what has arrived…") as status:
-
-        def on_rows(rows: int) -> None:
-            nonlocal appended
-            appended += rows
-            status.update(f"{appended:,} rows archived…")
-
-        history = History.open(job, on_rows)
-        status.update("Joining small files…")
-        history.archive.tidy()
-    echo(f"{appended:,} rows archived; {history.archive.end():,} are in {history.archive.folder}")
-    if history.obstacle is not None:
-        raise BucketsError(history.obstacle)
+    history = History.open(load_job(conf))
+    with Terminal(stderr=True).status("Joining small files…"):
+        fewer = join_small_files(history.archive.table_path)
+    joined = f", in {fewer:,} files fewer than before" if fewer else ""
+    echo(f"{history.archive.end():,} rows are in {history.archive.folder}{joined}")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo_report, report_text
 from buckets.cli.options import (
     From,
@@ -281,7 +281,7 @@ def backtest(
         def on_rows(rows: int, alerted: int) -> None:
             status.update(f"{rows:,} rows scored, {alerted:,} of them alerted…")
 
-        report = origin.backtest(asked, master, on_rows, lambda rows: status.update(f"{rows:,} rows archived…"))
+        report = origin.backtest(asked, master, on_rows)
     if events is not None:
         report.bad.check(f"--events {events}")
     outcomes = [check_expectation(expectation, report) for expectation in expectations]
@@ -333,17 +333,11 @@ class _Origin:
         folder = None if self.job is None else kept_results(self.job)
         return folder if folder is not None and has_alerts(folder) else None
 
-    def backtest(
-        self,
-        asked: Backtest,
-        master: str | None,
-        on_rows: Callable[[int, int], None],
-        on_archived: Callable[[int], None],
-    ) -> BacktestReport:
-        """Score the events; the archive of a job is extended first."""
+    def backtest(self, asked: Backtest, master: str | None, on_rows: Callable[[int, int], None]) -> BacktestReport:
+        """Score the events."""
         say = Terminal(stderr=True).say
         if self.job is not None:
-            history = History.open(self.job, on_archived)
+            history = History.open(self.job)
             score = scoring_of(self.job, master, history.archive.end(), say)
             return asked.report(score(archive_pieces(history, asked), "alerts", asked.found_in), on_rows)
         assert self.events is not None

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.cli.console import Terminal, echo, echo_report
 from buckets.cli.options import ArchivedConf, AsJson, read_option
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
@@ -129,8 +129,8 @@ def explain(
     most = None if everything else _SHOWN_AS_DATA if as_json or html is not None else _SHOWN
     job = load_job(conf)
     check_result_files({"--html": html}, job_inputs(conf, job))
-    with Terminal(stderr=True).status("Reading what has arrived…") as status:
-        history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
+    with Terminal(stderr=True).status("Reading what has arrived…"):
+        history = History.open(job)
     if event is None or rule is None:
         explanation = explained_alert(history, str(alert_id), most)
     else:

@@ -8,8 +8,8 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from buckets.archive.archiving import History
 from buckets.archive.delta_source import open_events
+from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.options import HistoryMaster, ListOption, SchemaOption, event_schema, given_lists, scoring_of
 from buckets.cli.progress import progress_bar

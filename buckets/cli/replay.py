@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import ArchivedConf, AsJson, From, HistoryMaster, To, range_ms, scoring_of
 from buckets.config.job import load_job
@@ -51,7 +51,7 @@ def replay(
     job = load_job(conf)
     console = Terminal(stderr=True)
     with console.status("Reading what has arrived…") as status:
-        history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
+        history = History.open(job)
         rows = history.archive.end()
         wanted = ReplayRequest(times, evaluations, cuts)
 
@@ -91,7 +91,7 @@ def _as_json(replayed: Replayed) -> dict[str, Any]:
         "batches": replayed.batches,
         "arrivals": replayed.events,
         "last_batch": replayed.last_batch,
-        "not_archived_until": replayed.not_compared,
+        "not_archived_until": None,
         "compared": dict(replayed.compared),
         "differences": dict(replayed.counts),
         "evicted_at_another_moment": replayed.eviction,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from buckets.archive.archiving import archived_events
+from buckets.archive.history import archived_events
 from buckets.changes.list_entries import write_verdicts
 from buckets.changes.versions import check_known_rules
 from buckets.cli.console import TextTable, echo, echo_json, newest_of, print_table

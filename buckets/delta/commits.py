@@ -167,11 +167,16 @@ def discard(files: Iterable[DataFile]) -> None:
 
 
 def write_data_file(
-    table: Path, pieces: Iterable[pa.Table], columns: pa.Schema, partition: Mapping[str, str] | None = None
+    table: Path,
+    pieces: Iterable[pa.Table],
+    columns: pa.Schema,
+    partition: Mapping[str, str] | None = None,
+    use_dictionary: bool = True,
 ) -> DataFile:
     """Write rows as a file in the folder of a table, in any number of pieces. Memory: of a piece.
 
     `columns` leave out partition columns, whose values no character of which has a meaning for a path are `partition`.
+    Without dictionaries it takes half the time, and about as much room where few values come again.
     """
     partition = partition or {}
     folder = table.joinpath(*(f"{column}={value}" for column, value in partition.items()))
@@ -179,7 +184,7 @@ def write_data_file(
     statistics = _Statistics()
     try:
         with as_output(path) as sink:
-            with pq.ParquetWriter(sink, columns, compression="snappy") as writer:
+            with pq.ParquetWriter(sink, columns, compression="snappy", use_dictionary=use_dictionary) as writer:
                 for rows in pieces:
                     writer.write_table(rows)
                     statistics.add(rows)

@@ -18,7 +18,6 @@ from deltalake import (
     DeltaTable,
     PostCommitHookProperties,
     Transaction,
-    WriterProperties,
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError
@@ -44,25 +43,16 @@ NewRows = Callable[[int | None], tuple[int, pa.Table | pa.RecordBatchReader] | N
 
 _HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 """Cleaning the log lists it several times; who keeps a table tidy does that now and then."""
-WHOLE = 1 << 40  # More bytes than any file has: rows that are appended at once become one file
 
 
-def append_new(
-    table: DeltaTable,
-    application: str,
-    new_rows: NewRows,
-    properties: WriterProperties | None = None,
-    besides: Sequence[Transaction] = (),
-) -> None:
+def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
     """Append what is new once, under the numbers of an application; the table is brought up to date.
 
-    `new_rows` is asked again if another writer was faster. With `properties` each append is one file. `besides` are
-    other numbers that are written with the rows.
+    `new_rows` is asked again if another writer was faster.
 
     Raises:
         CommitFailedError: something else has come in between, such as a change of the table's properties.
     """
-    layout: dict[str, Any] = {} if properties is None else {"writer_properties": properties, "target_file_size": WHOLE}
     is_again = False
 
     def append() -> None:
@@ -77,10 +67,10 @@ def append_new(
             if numbered is None:
                 return
             number, rows = numbered
-            once = CommitProperties(app_transactions=[Transaction(application, number), *besides])
+            once = CommitProperties(app_transactions=[Transaction(application, number)])
             hooks: dict[str, Any] = {"commit_properties": once, "post_commithook_properties": _HOOKS}
             try:
-                write_deltalake(table, rows, mode="append", **hooks, **layout)
+                write_deltalake(table, rows, mode="append", **hooks)
             except CommitFailedError:
                 table.update_incremental()
                 if table.transaction_version(application) == last:
@@ -157,12 +147,7 @@ class KeptTable:
         """Append, and return the table after it; None where it has to be opened anew."""
         rows = make()
         columns = head.columns_of(rows) or rows.schema
-        files = write_apart(columns)
-        try:
-            return self._put(head, number, with_columns(rows, columns), files)
-        except BaseException:
-            discard(files)
-            raise
+        return self._put(head, number, with_columns(rows, columns), write_apart(columns))
 
     def _put(self, head: _Head, number: int, rows: pa.Table, files: Sequence[DataFile]) -> _Head | None:
         """Append rows, and more of them in files that no commit names yet; return as `_appended`."""
@@ -184,12 +169,9 @@ class KeptTable:
             append_new(open_table(self._path), self._application, new_rows)
             discard(files)
             return None
-        own = [write_data_file(self._path, [rows], columns)] if len(rows) or not files else []
-        try:
-            after = self._committed(head, number, [*own, *files])
-        except BaseException:
-            discard(own)
-            raise
+        own = [write_data_file(self._path, [rows], columns)] if len(rows) else []
+        # Should it fail, the files stay, for the commit may have been made; upkeep removes those that none names.
+        after = self._committed(head, number, [*own, *files])
         if after is not None:
             return after
         discard(own)

@@ -80,7 +80,7 @@ def join_small_files(path: Path, fewest: int = FEWEST) -> int:
             continue
         is_committed = False
         try:
-            is_committed = _commit(path, table.version(), chosen, joined.added(data_change=False))
+            is_committed = commit_join(path, table.version(), chosen, joined.added(data_change=False))
         finally:
             if not is_committed:
                 discard([joined])
@@ -174,7 +174,7 @@ def _chosen(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
     return []
 
 
-def _commit(path: Path, seen: int, chosen: Sequence[SmallFile], added: Action) -> bool:
+def commit_join(path: Path, seen: int, chosen: Sequence[SmallFile], added: Action) -> bool:
     """Commit that a file takes the place of others; False where another writer has changed them or the table."""
     now_ms, commits, paths = epoch_ms(), Commits(path), {each.path for each in chosen}
     removed: list[Action] = [
@@ -283,10 +283,12 @@ class Upkeep:
         keep_ms: int | None = None,
         is_compacting: bool = True,
         say: Callable[[str], None] = lambda line: None,
+        join: Callable[[Path], int] = join_small_files,
     ) -> None:
         """Look after tables; those that do not exist are left out.
 
         Their versions are kept for `keep_ms`, see `set_retention`. Without compacting, only checkpoints are written.
+        `join` joins some small files of a table and returns 0 where there are too few.
         """
         self._appends = dict.fromkeys(tables, APPENDS)
         self._locks = {path: threading.Lock() for path in tables}
@@ -295,7 +297,7 @@ class Upkeep:
         self._keep_ms = keep_ms or DEFAULT_KEEP_MS
         self._every_s = max(60.0, self._keep_ms / 1000 / _LOOKS)
         self._is_compacting = is_compacting
-        self._say = say
+        self._say, self._join_files = say, join
         self._said: dict[Path, set[str]] = {path: set() for path in tables}
         self._due = threading.Event()
         self._pressing = threading.Event()
@@ -380,7 +382,7 @@ class Upkeep:
 
     def _join(self, path: Path) -> None:
         joins = 0
-        while joins < _MOST_JOINS and join_small_files(path):
+        while joins < _MOST_JOINS and self._join_files(path):
             joins += 1
             if self._closing.is_set():
                 break

@@ -163,13 +163,24 @@ class DeadLetter:
     raw: str
 
 
+@dataclass(frozen=True)
+class ParsedRows:
+    """Rows as events, and what is wrong with those that are none; by their index, as text."""
+
+    every: EventColumns  # all rows; values of one that is no event mean nothing
+    faults: Faults  # why rows are no events, or are skipped
+    own_faults: Faults  # the same, whatever the rules need
+
+    @property
+    def events(self) -> EventColumns:
+        """The rows that are events."""
+        return self.every.without(self.faults)
+
+
 def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, list[DeadLetter]]:
     """Turn rows into events, and others but skipped ones into dead letters; no field of `needed` may be null."""
-    events, faults = convert(rows, schema, needed)
-    if not faults:
-        return events, []
-    dead = {row: reason for row, reason in faults.items() if reason not in SKIPPED}
-    return events.without(faults), _dead_letters(rows, dead, schema)
+    parsed = convert(rows, schema, needed)
+    return parsed.events, dead_letters(rows, parsed, schema)
 
 
 def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
@@ -180,20 +191,23 @@ def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
     return Counter({word: counts[reason] for reason, word in SKIPPED.items() if reason in counts})
 
 
-def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, Faults]:
+def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> ParsedRows:
     """Parse each row into an event; say why where it is none. `needed` may not be null."""
     faults: Faults = {}
     if BROKEN in rows.schema.names and rows.column(BROKEN).null_count < rows.num_rows:
         faults = {row: reason for row, reason in enumerate(rows.column(BROKEN).to_pylist()) if reason is not None}
-    fields = declared_fields(rows, schema)
+    fields, own_faults = declared_fields(rows, schema), dict(faults)
 
-    def note(name: str, faulty: Faults) -> None:
+    def note(name: str, faulty: Faults, is_own: bool = True) -> None:
         for row, reason in faulty.items():
             faults.setdefault(row, f"{name}: {reason}")
+            if is_own:
+                own_faults.setdefault(row, f"{name}: {reason}")
 
-    for name in (schema.event_id, schema.event_time.field, *sorted(needed)):
+    always = (schema.event_id, schema.event_time.field)
+    for name in (*always, *sorted(needed)):
         if fields[name].null_count:
-            note(name, dict.fromkeys(_rows(fields[name].is_null()), "is missing or null"))
+            note(name, dict.fromkeys(_rows(fields[name].is_null()), "is missing or null"), name in always)
     event_id, faulty = conversion.attributes(fields[schema.event_id], "string")
     note(schema.event_id, faulty)
     note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, "")), "is empty"))
@@ -213,7 +227,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
             rounded[name] = is_rounded
         nulls = fields[name].is_null().to_numpy(zero_copy_only=False) if fields[name].null_count else None
         measures[name] = pa.array(scaled, mask=nulls)
-    events = EventColumns(
+    every = EventColumns(
         source=rows.column(SOURCE),
         source_order=rows.column(SOURCE_ORDER).to_numpy(),
         position=rows.column(POSITION).to_numpy(),
@@ -226,7 +240,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
         times=times.counts(_good(len(rows), faults)),
         rounded=rounded,
     )
-    return events, faults
+    return ParsedRows(every, faults, own_faults)
 
 
 def _rows(mask: pa.BooleanArray) -> Iterable[int]:
@@ -239,17 +253,18 @@ def _good(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
     return good
 
 
-def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> list[DeadLetter]:
-    dead_letters = []
-    for row in sorted(faults):
+def dead_letters(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema) -> list[DeadLetter]:
+    """Return the rows that are neither events nor skipped."""
+    letters = []
+    for row in sorted(row for row, reason in parsed.faults.items() if reason not in SKIPPED):
         source, order, position = (rows.column(name)[row].as_py() for name in (SOURCE, SOURCE_ORDER, POSITION))
         raw = rows.column(RAW)[row].as_py() if RAW in rows.schema.names else None
         if raw is None:
             columns = declared_fields(rows, schema).items()
             fields = {name: conversion.python_value(column[row]) for name, column in columns}
             raw = json.dumps(fields, default=str, ensure_ascii=False)
-        dead_letters.append(DeadLetter(source, order, position, faults[row], shortened(raw)))
-    return dead_letters
+        letters.append(DeadLetter(source, order, position, parsed.faults[row], shortened(raw)))
+    return letters
 
 
 def event_json(schema: EventSchema, event_id: str, time_ms: int, fields: dict[str, Any]) -> str:

@@ -1,7 +1,4 @@
-"""Reads messages of topics into the declared fields: values, what is around them, keys, headers and timestamps.
-
-This is the one way in for messages, whether they come from the topic or from its audit.
-"""
+"""Reads messages of topics into the declared fields: values, what is around them, keys, headers and timestamps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,8 +64,7 @@ class PinnedSchemas(Protocol):
         """The topics whose events only fill timelines."""
 
 
-SchemaAsOf = Callable[[int, int | None], WriterSchema | None]
-"""Returns the schema of a number as a batch knows it, None where it does not; without a batch as the newest does."""
+SchemaOf = Callable[[int], WriterSchema | None]  # Returns the schema of a number, None where it is not known
 
 
 @dataclass(frozen=True)
@@ -76,20 +72,17 @@ class TopicMessages:
     """The messages of a topic, read into events."""
 
     source: MessageFormat
-    schema_as_of: SchemaAsOf
+    schema_of: SchemaOf
 
-    def read(
-        self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, pinned: PinnedSchemas
-    ) -> pa.RecordBatch:
+    def read(self, rows: pa.RecordBatch, schema: EventSchema, pinned: PinnedSchemas) -> pa.RecordBatch:
         """Read messages into the declared fields, as `pinned` says beside their own schemas.
 
-        `rows` have `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`. The batch
-        is None where it is not known.
+        `rows` have `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`.
         """
         readable = schema_to_read(schema)
-        read = self._values(rows, readable, partial(self._fields, batch_id, pinned))
+        read = self._values(rows, readable, partial(self._fields, pinned))
         if pinned.key_format != "text":
-            read = with_keys(read, readable, partial(self._keys, batch_id, pinned, is_whole_key(readable)))
+            read = with_keys(read, readable, partial(self._keys, pinned, is_whole_key(readable)))
         (read,) = as_declared([with_message_fields(read, readable)], schema)
         if pinned.unjudged:
             sources = read.column(SOURCE).dictionary_encode()
@@ -109,9 +102,7 @@ class TopicMessages:
             return read_json_events(texts, is_null, schema)
         return _OF_RECORDS[envelope](rows, schema, read)
 
-    def _fields(
-        self, batch_id: int | None, pinned: PinnedSchemas, rows: pa.RecordBatch, schema: EventSchema
-    ) -> pa.RecordBatch:
+    def _fields(self, pinned: PinnedSchemas, rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
         rows = _filled(rows)
         if self.source.format in _TEXT:
             return read_events(_TEXT[self.source.format](rows), schema)
@@ -124,25 +115,17 @@ class TopicMessages:
 
             written = WriterSchema(PROTOBUF, pinned.protobuf.text)
             return protobuf_events.read_plain(rows, schema, written, pinned.protobuf.message)
-        return self._registered(self.source.format, batch_id, pinned, rows, schema)
+        return self._registered(self.source.format, pinned, rows, schema)
 
-    def _keys(
-        self,
-        batch_id: int | None,
-        pinned: PinnedSchemas,
-        is_whole: bool,
-        rows: pa.RecordBatch,
-        schema: EventSchema,
-    ) -> pa.RecordBatch:
+    def _keys(self, pinned: PinnedSchemas, is_whole: bool, rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
         if pinned.key_format in _TEXT:
             is_wrapped, digits = self.source.envelope == "debezium", self.source.decimals == "string"
             return read_json_keys(_TEXT[pinned.key_format](rows), schema, is_whole, is_wrapped, digits)
-        return self._registered(pinned.key_format, batch_id, pinned, rows, schema, KEY if is_whole else None)
+        return self._registered(pinned.key_format, pinned, rows, schema, KEY if is_whole else None)
 
     def _registered(
         self,
         written_in: str,
-        batch_id: int | None,
         pinned: PinnedSchemas,
         rows: pa.RecordBatch,
         schema: EventSchema,
@@ -153,13 +136,13 @@ class TopicMessages:
             from buckets.events.protobuf import protobuf_events
 
             numbers = () if pinned.protobuf is None else pinned.protobuf.pinned_numbers
-            return protobuf_events.read_registered(rows, schema, partial(self._schema, batch_id, PROTOBUF), numbers)
+            return protobuf_events.read_registered(rows, schema, partial(self._schema, PROTOBUF), numbers)
         from buckets.events.avro import avro_events
 
-        return avro_events.read_registered(rows, schema, partial(self._schema, batch_id, AVRO), field)
+        return avro_events.read_registered(rows, schema, partial(self._schema, AVRO), field)
 
-    def _schema(self, batch_id: int | None, kind: str, number: int) -> WriterSchema:
-        schema = self.schema_as_of(number, batch_id)
+    def _schema(self, kind: str, number: int) -> WriterSchema:
+        schema = self.schema_of(number)
         if schema is None or schema.kind != kind:
             message = "is not in the registry" if schema is None else f"is of type {schema.kind}, not {kind}"
             raise SchemaError(message)

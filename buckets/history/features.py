@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from buckets.archive import archive
-from buckets.archive.archiving import History, arrivals_of
+from buckets.archive import arrived_rows
+from buckets.archive.history import History
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.delta.whole_table import is_table, open_table, query, quoted_column
@@ -248,7 +248,7 @@ class FeatureRun:
     def _pieces(self, history: History) -> ArchivePieces:
         terms = Terms(event_schema=self._schema, engine=self._engine, evaluations=False, output="delta")
         rows = ArchiveRows(
-            history.archive.under(self._schema.new_names), [*archive.OWN_COLUMNS.names, *self._schema.field_names]
+            history.archive.under(self._schema.new_names), [*arrived_rows.OWN_COLUMNS.names, *self._schema.field_names]
         )
         spans = spans_of(history, lambda one, other: one.lists == other.lists)
         like = ArchivePiece(NO_ROWS, self._rule_set, terms)
@@ -257,7 +257,9 @@ class FeatureRun:
     def _found_in(self, scored: ScoredPiece) -> FeaturesOfPiece:
         """Return the features of a piece of an archive; any process may look at it."""
         rows = scored.piece.rows
-        return self._features([*arrivals_of(rows, self._schema)], scored.results, rows.select([_ORIGIN, _PLACE]))
+        return self._features(
+            [*arrived_rows.arrivals_of(rows, self._schema)], scored.results, rows.select([_ORIGIN, _PLACE])
+        )
 
     def _features(self, pieces: Sequence[pa.RecordBatch], results: BatchResults, origins: pa.Table) -> FeaturesOfPiece:
         """Return the features of numbered rows; `origins` are their sources and positions."""
@@ -283,11 +285,11 @@ class FeatureRun:
 
 def _numbered_rows(rows: pa.Table) -> pa.Table:
     """Return rows of an archive as those of one source, whose positions are the numbers of their arrivals."""
-    origins = rows[archive.SOURCE], rows[archive.POSITION]
+    origins = rows[arrived_rows.SOURCE], rows[arrived_rows.POSITION]
     own = {
-        archive.SOURCE: pa.repeat(pa.scalar(""), len(rows)),
-        archive.SOURCE_ORDER: pa.repeat(pa.scalar(0, pa.int64()), len(rows)),
-        archive.POSITION: rows[archive.ARRIVAL],
+        arrived_rows.SOURCE: pa.repeat(pa.scalar(""), len(rows)),
+        arrived_rows.SOURCE_ORDER: pa.repeat(pa.scalar(0, pa.int64()), len(rows)),
+        arrived_rows.POSITION: rows[arrived_rows.ARRIVAL],
     }
     for name, values in own.items():
         rows = rows.set_column(rows.column_names.index(name), name, values)

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.archive.archive import ARRIVAL, BATCH, Archive
-from buckets.archive.archiving import History, arrivals_of
+from buckets.archive.archive import Archive
+from buckets.archive.arrived_rows import ARRIVAL, BATCH, arrivals_of
+from buckets.archive.history import History
 from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
@@ -87,10 +88,7 @@ class PieceSpan(NamedTuple):
 def spans_of(
     history: History, is_alike: Callable[[BatchEnd, BatchEnd], bool], first: int = 0, end: int | None = None
 ) -> list[PieceSpan]:
-    """Cut an archive, from one arrival to another, into whole batches, or several that follow each other and are alike.
-
-    Later batches than are recorded, which another process has archived meanwhile, are left out.
-    """
+    """Cut an archive, from one arrival to another, into its recorded batches, or several in a row that are alike."""
     archived = history.archive.query(
         f"select {BATCH} as batch, min({ARRIVAL}) as first, max({ARRIVAL}) + 1 as end from archive group by {BATCH}"
     )

@@ -78,7 +78,7 @@ class TopicGuard:
         new = sorted(set(read).difference(self.topics, self._without_id))
         self._refuse(self.lost(new) if new else [])
         ids = self._ids_of(new)
-        self.generations.adopt(ids, batch_id)
+        self.generations.adopt(ids)
         self._without_id.update(topic for topic in new if not ids[topic])
         self.appeared += len(new)
         for topic in new:

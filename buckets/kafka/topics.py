@@ -145,7 +145,7 @@ class KnownSchemas:
         """Return what is pinned, with the fields of schemas that are new since this was asked last. Cost: a listing."""
         names = [*fields_in(job, "value"), *fields_in(job, "key")]
         for number in self._schemas.numbers():
-            schema = None if number in self._taken else self._schemas.of(number, None)
+            schema = None if number in self._taken else self._schemas.of(number)
             self._taken.add(number)
             if schema is not None and schema.kind == PROTOBUF:
                 with contextlib.suppress(SchemaError):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from buckets.archive.archiving import archived_events
+from buckets.archive.history import History, archived_events
 from buckets.backfill.fill_chunks import read_fills
 from buckets.changes.origin import listed_rule
 from buckets.changes.versions import changes_of, check_known_rules, read_completions, with_differences
@@ -24,7 +24,6 @@ from buckets.questions.key_events import (
     key_events,
     key_test,
     nearness,
-    opened_history,
     rules_of_key,
 )
 from buckets.questions.listed_alerts import (
@@ -149,7 +148,7 @@ class ReadingTools:
         first and the last of a window's entries; is_faulty says that a value differs from the recorded one, which is a
         fault of the job. Needs `archive` in the configuration.
         """
-        return _explained(explained_alert(opened_history(self._asked.job), alert_id, most_events))
+        return _explained(explained_alert(History.open(self._asked.job), alert_id, most_events))
 
     def why_not(
         self,
@@ -165,7 +164,7 @@ class ReadingTools:
         Says whether the rule was evaluated, what held an alert back, and how near each test was to its limit.
         """
         at_ms = named_moment_ms("at", at)
-        return _explained(explainer(opened_history(self._asked.job), most_events).event(event_id, rule_id, at_ms))
+        return _explained(explainer(History.open(self._asked.job), most_events).event(event_id, rule_id, at_ms))
 
     def key_timeline(
         self,
@@ -180,7 +179,7 @@ class ReadingTools:
         """
         asked, texts = self._asked, _key_texts(key)
         test = key_test(texts, asked.job.event_schema.attributes)
-        history = opened_history(asked.job)
+        history = History.open(asked.job)
         events = key_events(history, test, limit + 1)
         rules = rules_of_key(asked.rules_in_force, texts)
         near = nearness(explainer(history, 1), events[0], rules[:_RULES_OF_KEY]) if events else []

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from buckets.checkpoint.record_files import UnreadFiles
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.clock import epoch_ms
 from buckets.duration import DAY_MS, spoken_duration
@@ -186,7 +185,7 @@ class FileWatch:
         self._folder = folder if in_store else Path(os.path.normpath(folder))  # as Spark writes it
         self._look_every_s = LOOK_INTO_STORE_EVERY_S if in_store else LOOK_EVERY_S
         self._subfolders = subfolders
-        self._taken, self._unread = TakenFiles(spark_folder(checkpoint)), UnreadFiles(checkpoint)
+        self._taken = TakenFiles(spark_folder(checkpoint))
         self._say = say
         self._named: set[tuple[Path, str]] = set()
         self._closing = threading.Event()
@@ -205,7 +204,6 @@ class FileWatch:
         gone = {path: batch for path, batch in unfinished.items() if not found_location(path).exists()}
         for path in gone:
             self._name(found_location(path), "it was listed for a batch that has not ended, and is gone")
-        self._unread.note(gone, ended)
         self._look(settled_ms=0)
         self._thread.start()
         return self

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from buckets.audit.folder import AuditFolder, check_isolation, topics_of
+from buckets.archive.archive_writer import check_archive
+from buckets.audit.folder import AuditFolder, topics_of
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.lock import check_free
@@ -308,13 +309,6 @@ def _output(job: Job, path: Path) -> str:
 
 def _archive(job: Job, settings: ArchiveSettings) -> str:
     path, by = location(settings.path), settings.cluster_by
-    if job.settings.source.has_topics and job.settings.audit is None:
-        message = (
-            "archive: what has arrived in topics is archived from what `buckets audit` keeps, and there is no `audit`; "
-            "add `audit: {path: audit, checkpoint: audit-checkpoint}` and start the job with `--audit`, or leave "
-            "`archive` out"
-        )
-        raise BucketsError(message)
     if by is not None and by not in job.event_schema.field_names:
         there = ", ".join(job.event_schema.field_names)
         message = f"archive.cluster_by: the event schema has no field {by!r}; fields: {there}"
@@ -322,13 +316,14 @@ def _archive(job: Job, settings: ArchiveSettings) -> str:
     if by is not None and by in job.event_schema.arrays:
         message = f"archive.cluster_by: {by} is an array, and rows are sorted by one value; name another field"
         raise BucketsError(message)
-    is_there = OwnedFolder(path, "archive.path").is_of(_identity(job))
+    checkpoint = Checkpoint(job.checkpoint)
+    folder = OwnedFolder(path, "archive.path", checkpoint.job.life)
+    is_there = check_archive(folder, checkpoint, _identity(job))
     _check_writable("archive.path", path)
     return "goes on" if is_there else "begins anew"
 
 
 def _audit(job: Job, settings: AuditSettings) -> str:
-    check_isolation(job)
     folder = AuditFolder(settings)
     folder.check()
     folder.topics(topics_of(job))

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from buckets.archive.archive import ARRIVAL, FAULT
-from buckets.archive.archiving import History
+from buckets.archive.arrived_rows import ARRIVAL, FAULT
+from buckets.archive.history import History
 from buckets.changes.typed_rule import read_rule
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, kept_results, load_job
@@ -45,8 +45,6 @@ def key_test(key: Mapping[str, str], kinds: Mapping[str, str]) -> str:
 def key_events(history: History, test: str, most: int) -> list[dict[str, Any]]:
     """Return the latest events of a key, the latest first."""
     schema = history.job.event_schema
-    if not history.archive.exists():
-        return []
     time = quoted_column(schema.event_time.field)
     where = f"{test} and {quoted_column(FAULT)} is null"
     sql = f"select * from archive where {where} order by {time} desc, {quoted_column(ARRIVAL)} desc limit {most}"
@@ -94,15 +92,6 @@ def _test(field: str, value: str, kinds: Mapping[str, str]) -> str:
             raise BucketsError(message)
         return f"{quoted_column(field)} = {value}"
     return is_in(field, [int(value) if kinds[field] == "long" else value])
-
-
-_archiving = threading.Lock()  # Held while the archive is extended: of several people who ask at once, one does it
-
-
-def opened_history(job: Job) -> History:
-    """Return the history of a job, up to now."""
-    with _archiving:
-        return History.open(job)
 
 
 def explainer(history: History, most_events: int | None) -> Explainer:

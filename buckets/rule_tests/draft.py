@@ -18,24 +18,21 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from buckets.aggregates.component import AVG, MAX, SUM
-from buckets.audit.tables import TRANSACTIONS
-from buckets.audit.writer import kept_messages
-from buckets.checkpoint.writer_schemas import RegisteredSchemas, newest_pinned
+from buckets.archive.arrived_rows import ARRIVAL, arrivals_of
+from buckets.archive.history import History
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, kept_results
 from buckets.config.source import FileSource
-from buckets.delta.whole_table import is_table, open_table
+from buckets.delta.whole_table import is_between
 from buckets.duration import LONGEST_MS, MS_PER_UNIT
 from buckets.errors import BucketsError
 from buckets.evaluation import Evaluator, Results
 from buckets.events import conversion
-from buckets.events.arrivals import SOURCE, field_column, parse
+from buckets.events.arrivals import field_column, parse
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
-from buckets.events.message_fields import columns_beside_value
-from buckets.events.messages import TopicMessages
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import modified_files
-from buckets.moment import iso_text
+from buckets.moment import TimeRange, iso_text
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, format_scaled, to_scaled
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, output_rows
 from buckets.printable import quoted
@@ -47,7 +44,6 @@ from buckets.rules.feature import VALUE, Aggregation, Limit, Window
 from buckets.rules.filter import Filter, write_filter
 from buckets.rules.flink_message import check_against_schema, check_new
 from buckets.rules.rule import Rule
-from buckets.stores.location import location
 from buckets.validation import field_name, first_fault
 from buckets.yaml_dialect import InBraces, write_yaml
 
@@ -88,14 +84,14 @@ def past_alert(job: Job, alert_id: str) -> PastAlert:
 def events_of_alert(alert: PastAlert, job: Job, file: Path | None) -> list[EventRow]:
     """Return the events of the key of an alert in its window, in arrival order, up to its own.
 
-    They come from a file or, without one, from the files of the source or the table of its audit. BucketsError if they
+    They come from a file or, without one, from the archive of the job or the files of its source. BucketsError if they
     cannot be read, or the alert's own event is not among them.
     """
     schema = job.event_schema
     column = field_column(schema.field_names.index(schema.event_time.field))
     wanted = plain_key(alert.key).items()
     rows: list[EventRow] = []
-    for arrivals in _arrivals(job, file):
+    for arrivals in _arrivals(alert, job, file):
         times_ms, _ = conversion.times_ms(arrivals.column(column), schema.event_time)
         inside = (times_ms >= alert.window_start) & (times_ms <= alert.window_end)
         if not inside.any():
@@ -111,20 +107,14 @@ def events_of_alert(alert: PastAlert, job: Job, file: Path | None) -> list[Event
     raise BucketsError(message)
 
 
-def _arrivals(job: Job, file: Path | None) -> Iterator[pa.RecordBatch]:
-    source, audit, schema = job.settings.source, job.settings.audit, job.event_schema
+def _arrivals(alert: PastAlert, job: Job, file: Path | None) -> Iterator[pa.RecordBatch]:
+    source, schema = job.settings.source, job.event_schema
     if file is not None:
         yield from file_arrivals(open_event_file(file, schema), schema)
-    elif audit is not None:
-        path = location(audit.path) / TRANSACTIONS
-        if not is_table(path):
-            message = f"audit {path.parent} holds nothing yet; run `buckets audit CONF --once` first"
-            raise BucketsError(message)
-        messages = kept_messages(open_table(path), path, "true", columns_beside_value(schema, source.envelope))
-        rows = messages.append_column(SOURCE, pa.repeat(pa.scalar(source.name), len(messages)))
-        reader, pinned = TopicMessages(source, RegisteredSchemas(job.checkpoint)), newest_pinned(job)
-        for piece in rows.combine_chunks().to_batches():
-            yield reader.read(piece, schema, None, pinned)
+    elif job.settings.archive is not None:
+        tests = is_between(schema.event_time.field, TimeRange(alert.window_start, alert.window_end + 1))
+        sql = f"select * from archive where {' and '.join(tests)} order by {ARRIVAL}"
+        yield from arrivals_of(History.open(job).archive.under(schema.new_names).query(sql), schema)
     elif isinstance(source, FileSource):
         files = modified_files(source.folder, source.subfolders)
         for path, _ in sorted(files, key=lambda file: (file[1] or 0, str(file[0]))):

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
 
-from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
+from buckets.audit.folder import AuditFolder, audit_settings, topics_of
 from buckets.audit.tables import (
     DAY,
     MESSAGE_COLUMNS,
@@ -129,7 +129,6 @@ def prepare_audit(
     """
     settings, kafka = audit_settings(job), job.settings.kafka
     assert kafka is not None
-    check_isolation(job)
     folder = AuditFolder(settings)
     folder.check()
     check_digits(folder.tables, job.event_schema, "audit.path")

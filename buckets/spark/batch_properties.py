@@ -20,14 +20,13 @@ from buckets.rules.rule_set import RuleSet, decode_rule_set
 from buckets.stores.location import location
 
 RULES, LISTS, TERMS = "buckets.ruleSet", "buckets.lists", "buckets.terms"
-FILLS, BATCH, SPILL = "buckets.fills", "buckets.batch", "buckets.spill"
+FILLS, SPILL = "buckets.fills", "buckets.spill"
 Takes = Mapping[int, tuple[int, int | None, int]]
 """By the number of a fill: how many chunks of it there are, in all if that is known, and how many rows to take."""
 
 
 def set_batch(
     context: SparkContext,
-    batch_id: int,
     rule_set: str,
     terms: Terms,
     lists: tuple[Path, Mapping[str, int]],
@@ -39,17 +38,11 @@ def set_batch(
     Lists are a checkpoint and versions by name; `spill` is a folder for payloads that are too large for the driver, and
     how many bytes of all may come to it.
     """
-    context.setLocalProperty(BATCH, str(batch_id))
     context.setLocalProperty(RULES, rule_set)
     context.setLocalProperty(TERMS, terms.model_dump_json())
     context.setLocalProperty(LISTS, json.dumps([str(lists[0]), dict(lists[1])]))
     context.setLocalProperty(FILLS, json.dumps(list(fills.items())))
     context.setLocalProperty(SPILL, json.dumps([str(spill[0]), spill[1]]))
-
-
-def batch_of_task() -> int:
-    """Return the number of the batch that the running task belongs to."""
-    return int(_of_task(BATCH))
 
 
 def spill_of_task() -> tuple[Path, int]:

@@ -1,15 +1,20 @@
 """The stateless stage: `fan_out` over the Arrow batches of a task. Workers load it, so it imports no driver code."""
 
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from buckets.archive.arrived_rows import ArrivedInTask, archived_rows
 from buckets.checkpoint.identity import Terms
-from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.batch import payload
+from buckets.engine.batch.fan_out import fan_out_parsed
+from buckets.engine.batch.payload import PASSING
+from buckets.events.arrivals import convert
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
-from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, terms_of_task
+from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, spill_of_task, terms_of_task
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.worker import settle
@@ -17,13 +22,17 @@ from buckets.spark.worker import settle
 COLUMNS = "shard int, payload binary"
 
 
-def fan_out_stage(arrivals: ArrivalStream, shard_keys: ShardKeys) -> DataFrame:
-    """Turn arrivals into messages to the shards."""
+def fan_out_stage(arrivals: ArrivalStream, shard_keys: ShardKeys, is_archived: bool = False) -> DataFrame:
+    """Turn arrivals into messages to the shards, and with `is_archived` into rows of the archive besides."""
     normalise = arrivals.normalise
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rule_set, terms, lists = rule_set_of_task(), terms_of_task(), lists_of_task()
-        yield from fan_out_rows(normalise(batches, terms.event_schema), shard_keys, rule_set, terms, lists)
+        arrived = ArrivedInTask() if is_archived else None
+        yield from fan_out_rows(normalise(batches, terms.event_schema), shard_keys, rule_set, terms, lists, arrived)
+        handed_over = None if arrived is None else arrived.handed_over(spill_of_task()[0] / f"{uuid.uuid4()}.arrived")
+        if handed_over is not None:
+            yield _messages([PASSING], [payload.ARRIVED + handed_over.packed()])
         settle()
 
     return arrivals.frame.mapInArrow(stage, COLUMNS)
@@ -35,11 +44,24 @@ def fan_out_rows(
     rule_set: RuleSet,
     terms: Terms,
     lists: Lists = NO_LISTS,
+    arrived: ArrivedInTask | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Turn each piece of a task's arrivals, as in `events.arrivals`, into messages to the shards, in `COLUMNS`."""
+    """Turn each piece of a task's arrivals, as in `events.arrivals`, into messages to the shards, in `COLUMNS`.
+
+    What is archived of them is gathered in `arrived`.
+    """
+    schema, engine = terms.event_schema, terms.engine
+    required = engine.required(rule_set.needed_fields)
     for rows in arrivals:
         if rows.num_rows:
-            messages = list(fan_out(rows, rule_set, terms.event_schema, terms.engine, lists))
-            shards = pa.array([shard_keys.key_of(message.shard) for message in messages], pa.int32())
-            payloads = pa.array([message.payload for message in messages], pa.binary())
-            yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])
+            parsed = convert(rows, schema, required)
+            messages = list(fan_out_parsed(rows, parsed, rule_set, schema, engine, lists))
+            if arrived is not None:
+                arrived.take(archived_rows(rows, parsed, schema))
+            shards = [shard_keys.key_of(message.shard) for message in messages]
+            yield _messages(shards, [message.payload for message in messages])
+
+
+def _messages(shards: Sequence[int], payloads: Sequence[bytes]) -> pa.RecordBatch:
+    columns = [pa.array(shards, pa.int32()), pa.array(payloads, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["shard", "payload"])

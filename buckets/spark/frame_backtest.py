@@ -13,8 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from buckets.archive.archive import ARRIVAL
-from buckets.archive.archiving import archived_and_rounded, arrivals_of
+from buckets.archive.arrived_rows import ARRIVAL, archived_and_rounded, arrivals_of
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import memory_stores
 from buckets.events.parquet_rows import plain_table_arrivals

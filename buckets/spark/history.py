@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from buckets.archive.archiving import arrivals_of
+from buckets.archive.arrived_rows import arrivals_of
 from buckets.engine.stages.in_memory import memory_stores
 from buckets.history.scoring import Found, Pieces, PutOut, ScoreArchive, ScoredPiece, scorer_of
 from buckets.spark.session import start_session

@@ -8,6 +8,8 @@ pattern had found, and that is not there again, is dropped.
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from buckets.archive.archive import table_of
+from buckets.archive.archive_writer import ARCHIVE
 from buckets.audit.folder import AuditFolder
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.driver_state import Checkpoint
@@ -19,6 +21,7 @@ from buckets.delta.whole_table import last_number
 from buckets.errors import BucketsError
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.outputs.columns import TABLES
+from buckets.stores.location import location
 
 
 def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable[[str], None]) -> None:
@@ -40,7 +43,7 @@ def go_on_in_new_topics(
         if any(changed) and unfinished is not None:
             # Its number is used up: tables that have it take no more under it. Messages without an id that are in
             # their table already are not read again; others are, and those that are repeats are dropped by their id.
-            written = _written_with(folder.tables, TRANSACTIONS, identity) == unfinished
+            written = _written_with(folder.tables / TRANSACTIONS, TRANSACTIONS, identity) == unfinished
             moved = {topic: end for topic, end in offsets.end(unfinished).items() if topics.get(topic) == TRANSACTIONS}
             before = offsets.before(unfinished)
             offsets.move(unfinished + 1, before | (moved if written else {}))
@@ -54,15 +57,17 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
     if record is not None and record.done:
         offsets.finish(batch_id)
         return
-    folder = job.settings.output.folder
-    if folder is not None:
-        written = [name for name in TABLES if _written_with(folder, name, identity) == batch_id]
-        if written:
-            message = (
-                f"batch {batch_id} of checkpoint {job.checkpoint} is half written ({', '.join(written)}), and what it "
-                "lacks has gone with the old topic; name a new checkpoint and a new output folder"
-            )
-            raise BucketsError(message)
+    folder, archive = job.settings.output.folder, job.settings.archive
+    tables = [] if folder is None else [(name, folder / name) for name in TABLES]
+    if archive is not None:
+        tables.append((ARCHIVE, table_of(location(archive.path))))
+    written = [name for name, table in tables if _written_with(table, name, identity) == batch_id]
+    if written:
+        message = (
+            f"batch {batch_id} of checkpoint {job.checkpoint} is half written ({', '.join(written)}), and what it "
+            "lacks has gone with the old topic; name a new checkpoint, a new output folder and a new archive.path"
+        )
+        raise BucketsError(message)
     begin, ends = offsets.before(batch_id), offsets.end(batch_id)
     lost = sum(at - begin.get(topic, {}).get(part, 0) for topic, parts in ends.items() for part, at in parts.items())
     offsets.drop(batch_id)
@@ -92,22 +97,16 @@ def _begin(guard: TopicGuard, changed: _Changed, offsets: SourceOffsets, say: Ca
         return
     next_batch = offsets.next_batch
     beginnings = {topic: guard.beginning(topic) for topic in renewed}
-    before = offsets.before(next_batch)
-    # First of all: once offsets are moved, nothing else says how far the old topics were read.
-    ends = {topic: before.get(topic, {}) for topic in (*renewed, *gone)}
-    guard.generations.end({topic: {int(key): at for key, at in end.items()} for topic, end in ends.items()})
     begins = {topic: {str(key): at for key, at in begin.items()} for topic, begin in beginnings.items()}
     offsets.move(next_batch, begins, without=[*gone, *lost])
-    for topic, begin in beginnings.items():
-        guard.generations.add(topic, TopicGeneration(renewed[topic], next_batch, begin))
+    for topic in beginnings:
+        guard.generations.add(topic, TopicGeneration(renewed[topic]))
         say(f"topic {topic} was created again, and is read from its beginning with batch {next_batch}")
     for topic in gone:
         guard.generations.let_go(topic)
         say(f"topic {topic} is gone, and is not read any more from batch {next_batch} on")
 
 
-def _written_with(folder: Path, table: str, identity: str) -> int | None:
+def _written_with(table: Path, name: str, identity: str) -> int | None:
     """Return the last batch of a checkpoint that is in a table; None where there is none, or no table."""
-    if not (folder / table).exists():
-        return None
-    return last_number(folder / table, f"{identity}-{table}")
+    return last_number(table, f"{identity}-{name}") if table.exists() else None

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from buckets.archive.archive import join_some_files, table_of
+from buckets.archive.archive_writer import ArchiveWriter, check_archive
 from buckets.checkpoint.batch_ends import ArrivalOrder
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
@@ -43,6 +45,7 @@ from buckets.spark.sinks import DeltaSink, KafkaSink, WebhookSink
 from buckets.spark.sources import open_source
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.worker import take_steps
+from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 from buckets.webhook.spool import Spool
 
@@ -90,17 +93,21 @@ class PreparedJob:
         checkpoint, feed = Checkpoint(job.checkpoint), open_rules(job, listener.say)
         checkpoint.check()
         lists = open_lists(job, checkpoint, listener.say)
-        backfills = None
+        backfills, archive, upkeeps = None, None, list[Upkeep]()
         if settings.archive is not None:
             from buckets.backfill.backfills import Backfills
 
             backfills = Backfills(job, listener.say)
+            folder = location(settings.archive.path)
+            upkeeps.append(Upkeep([table_of(folder)], say=listener.say, join=join_some_files))
+            archive = ArchiveWriter(folder, settings.archive, self.identity, upkeeps[0])
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         guard = _guard(job, listener.say)
         output, upkeep = settings.output, None
         if sink is None and output.folder is not None:
             tables = [output.folder / name for name in (*TABLES, RULE_CHANGES)]
             upkeep = Upkeep(tables, output.keep_versions, output.compact, listener.say)
+            upkeeps.append(upkeep)
         delivery = self._delivery(listener.say) if sink is None else None
         results = sink or self._open_sink(upkeep)
         book = RuleBook(
@@ -122,7 +129,8 @@ class PreparedJob:
             else None,
             backfills=backfills,
             guard=guard,
-            upkeep=upkeep,
+            archive=archive,
+            upkeep=upkeeps,
             delivery=delivery,
             schemas=schemas,
             times=TimeNotes(job.event_schema.event_time, listener.say),
@@ -200,14 +208,13 @@ def prepare(
 def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | None) -> PreparedJob:
     settings, source = job.settings, job.settings.source
     checkpoint, basis = Checkpoint(job.checkpoint), CheckpointIdentity.of(job)
-    known, output = checkpoint.job.identity(basis), None
-    if settings.audit is not None:
-        from buckets.audit.folder import check_isolation
-
-        check_isolation(job)
+    known, output, archive = checkpoint.job.identity(basis), None, None
     if settings.output.folder is not None:
         output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
+    if settings.archive is not None:
+        archive = OwnedFolder(location(settings.archive.path), "archive.path", checkpoint.job.life)
+        check_archive(archive, checkpoint, known)
     _check_digits(job)
     if source.all_topics and settings.kafka is not None:
         Broker(settings.kafka).check_topics(source.all_topics)
@@ -219,8 +226,9 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     find_state(job.checkpoint)
     carried_over = checkpoint.job.carried_over(basis)
     identity = checkpoint.job.open(basis)
-    if output is not None:
-        output.take(identity)
+    for folder in (output, archive):
+        if folder is not None:
+            folder.take(identity)
     if guard is not None:
         if new_topic is not None:
             go_on_in_new_topic(job, identity, guard, new_topic)

@@ -8,16 +8,16 @@ before anything is written.
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from buckets.archive.archive_writer import ArchiveWriter
 from buckets.backfill.fill_chunks import read_fills
-from buckets.checkpoint.batch_ends import ArrivalOrder, source_end
-from buckets.checkpoint.batch_records import Intake
+from buckets.checkpoint.batch_ends import ArrivalOrder
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.list_versions import lists_in
@@ -73,7 +73,8 @@ class Scoring:
     order: ArrivalOrder | None = None
     backfills: "Backfills | None" = None  # what fills in the history of rules; None where there is no archive
     guard: "TopicGuard | None" = None  # sees that the source topic is still the same; None of other sources
-    upkeep: Upkeep | None = None  # what looks after the tables of results while batches run; None where there are none
+    archive: ArchiveWriter | None = None  # where what has arrived is kept; None where it is not
+    upkeep: Sequence[Upkeep] = ()  # what looks after tables while batches run
     delivery: "Delivery | None" = None  # what hands over alerts to a webhook; None where there is none
     schemas: SchemaBook | None = None  # what follows the event schema; None where it stays as it is
     times: TimeNotes | None = None  # tells what is to be known of event times; None where nobody is told
@@ -106,7 +107,7 @@ class ScoringQuery:
         scoring, is_first = self._scoring, self._query is None
         if not is_first and scoring.reopen is not None:
             self._arrivals = scoring.reopen()
-        messages = fan_out_stage(self._arrivals, self._shard_keys)
+        messages = fan_out_stage(self._arrivals, self._shard_keys, scoring.archive is not None)
         if scoring.single_stage:
             messages = messages.coalesce(1)
         produced = windows_stage(messages, self._bounds, self._shard_keys)
@@ -128,7 +129,7 @@ class ScoringQuery:
         stores, backfills = self._driver.of_batch(batch_id), scoring.backfills
         fills = {} if backfills is None else backfills.begin_batch(rule_set)
         context, encoded = produced.sparkSession.sparkContext, encode_rule_set(rule_set)
-        set_batch(context, batch_id, encoded, terms, lists, fills, (spilled, DRIVER_BYTES))
+        set_batch(context, encoded, terms, lists, fills, (spilled, DRIVER_BYTES))
         scoring.lock.check()
         batch = score_batch(produced, batch_id, rule_set, terms, stores, lists_in(*lists))
         self._check(batch)
@@ -136,10 +137,13 @@ class ScoringQuery:
         self._running.progress()
         scoring.lock.check()
         scoring.sink.write(batch)
+        if scoring.archive is not None:
+            scoring.lock.check()
+            scoring.archive.write(batch_id, terms.event_schema, rule_set, batch.arrived)
         filled = how_far(batch.fills, terms.engine.shards)
         scoring.lock.check()
         self._record(batch, filled)
-        if batch.has_spilled:
+        if batch.has_files:
             remove_tree(spilled)
         written_s = time.perf_counter() - scored_s
         if backfills is not None:
@@ -176,9 +180,8 @@ class ScoringQuery:
             self._driver.keep(account.batch_id)
         checkpoint, order = self._scoring.checkpoint, self._scoring.order
         greatest = None if order is None else order.done(account.batch_id, account.span)
-        intake = Intake(source_end(checkpoint.path, account.batch_id), account.span, greatest)
         newest = checkpoint.driver.newest(account.batch_id)
-        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived, filled, newest, intake)
+        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived, filled, newest, greatest)
         checkpoint.cuts.keep(account.batch_id)
 
     def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
@@ -201,7 +204,7 @@ class ScoringQuery:
                     self._scoring.schemas.start()
                 self._scoring.book.start()
                 with contextlib.ExitStack() as beside:
-                    for helper in (self._scoring.upkeep, self._scoring.delivery):
+                    for helper in (*self._scoring.upkeep, self._scoring.delivery):
                         if helper is not None:
                             beside.enter_context(helper.running())
                     yield

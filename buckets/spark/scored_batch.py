@@ -7,13 +7,14 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from buckets.archive.arrived_rows import ArrivedRows
 from buckets.checkpoint.identity import Terms
 from buckets.engine.batch import payload
 from buckets.engine.stages.accounting import PIECES, BatchAccount, cut_by_event
 from buckets.engine.stages.alert_stage import complete_batch, fired_parts
 from buckets.engine.stages.cross_group import FILLS, PARTS
 from buckets.engine.stages.in_memory import OutputDecoder
-from buckets.engine.stages.shard import Produced, Scorer
+from buckets.engine.stages.shard import ARRIVED, Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
@@ -77,7 +78,8 @@ class ScoredBatch:
     terms: Terms  # what decides its results besides its rules
     rows: Sequence[Produced]  # what came out: payloads, and where those lie that are too large for the driver
     session: SparkSession  # of Spark, for what executors do with the latter
-    has_spilled: bool = False  # whether something of it lies in files
+    arrived: Sequence[ArrivedRows] = ()  # what each task has read; empty where nothing is archived
+    has_files: bool = False  # whether something of it lies in files, which go when it is written
 
     @property
     def fills(self) -> list[bytes]:
@@ -140,7 +142,8 @@ def score_batch(
     # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
     rows = [Produced(row.output, row.rows, bytes(row.payload)) for row in produced.collect()]
     scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists)
-    has_spilled = any(spilled(row.payload) is not None for row in rows)
+    arrived = [ArrivedRows.read(row.payload) for row in rows if row.output == ARRIVED]
+    has_files = any(spilled(row.payload) is not None for row in rows) or any(each.path for each in arrived)
     is_thinned = any(row.output == PARTS and spilled(row.payload) is not None for row in rows)
     if is_thinned:
         parts = [row.payload for row in rows if row.output == PARTS]
@@ -152,7 +155,7 @@ def score_batch(
         for each in (payloads_of(row.payload) if row.output in needed else [row.payload])
     ]
     met, account = complete_batch(batch_id, read, scorer, rule_set, stores, is_thinned)
-    return ScoredBatch(account, rule_set, terms, [*rows, *met], session, has_spilled)
+    return ScoredBatch(account, rule_set, terms, [*rows, *met], session, arrived, has_files)
 
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:

@@ -43,7 +43,7 @@ from buckets.events.message_fields import HEADERS, STAMPED, as_declared, columns
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import KEY, EventSchema
 from buckets.events.source_files import line_reader, plain_path, readable_files
-from buckets.spark.batch_properties import batch_of_task, terms_of_task
+from buckets.spark.batch_properties import terms_of_task
 from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
 
@@ -312,8 +312,8 @@ def open_topics(
     )
 
     def normalise(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> Iterator[pa.RecordBatch]:
-        batch_id, terms = batch_of_task(), terms_of_task()
-        return (messages.read(rows, schema, batch_id, terms) for rows in batches)
+        terms = terms_of_task()
+        return (messages.read(rows, schema, terms) for rows in batches)
 
     return ArrivalStream(rows, normalise, columns, schema)
 

@@ -19,7 +19,7 @@ from buckets.engine.batch import payload
 from buckets.engine.stages.accounting import cut_by_event, cut_by_key
 from buckets.engine.stages.cross_group import FILLS, PARTS
 from buckets.engine.stages.in_memory import OutputDecoder
-from buckets.engine.stages.shard import COUNTS, Produced
+from buckets.engine.stages.shard import ARRIVED, COUNTS, Produced
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import spill_of_task
@@ -27,7 +27,7 @@ from buckets.stores.location import as_output, found_location
 
 MESSAGE_BYTES = 3_000
 """What a row counts that becomes a message: it takes about so much until it is sent, however small its payload is."""
-_NEVER = (COUNTS, FILLS)
+_NEVER = (COUNTS, FILLS, ARRIVED)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -25,6 +26,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 import buckets
+from buckets.archive.archive import table_of
+from buckets.archive.archive_writer import ARCHIVE
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity
@@ -243,9 +246,8 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
         except BaseException:
             remove_tree(job.checkpoint)
             raise
-    output = job.settings.output.folder
-    if output is not None:
-        OwnedFolder(output, "output.path", life).hand_over(plan.manifest.identity)
+    for written in _written_by(job):
+        OwnedFolder(written.folder, written.setting, life).hand_over(plan.manifest.identity)
 
 
 def _import_into(
@@ -300,29 +302,44 @@ def _check_new(checkpoint: Path) -> None:
 
 
 def check_target(job: Job, manifest: ExportManifest) -> None:
-    """See that a checkpoint can be made, and that its output holds what came out until the export."""
+    """See that a checkpoint can be made, and that its output and archive go no further than the export."""
     check_free(job.checkpoint)
     Checkpoint(job.checkpoint).job.check_import_ended()
     _check_new(job.checkpoint)
-    output = job.settings.output.folder
-    if output is None or not (output.exists() and any(output.iterdir())):
-        return
-    owner = OwnedFolder(output, "output.path")
-    written_by = owner.identity()
-    table = output / BATCHES
-    last = last_number(table, f"{manifest.identity}-{BATCHES}") if table.exists() else None
-    if written_by != manifest.identity:
-        message = (
-            f"output.path {output} holds tables of another checkpoint than the one that was exported; name the output "
-            "folder of that one, or a new one"
-        )
-        raise BucketsError(message)
-    if last is not None and last > manifest.batch_id:
-        message = (
-            f"output.path {output} holds results up to batch {last}, and the export ends with batch "
-            f"{manifest.batch_id}; export the checkpoint that wrote them, or name a new output folder"
-        )
-        raise BucketsError(message)
+    for setting, folder, table, name in _written_by(job):
+        if not (folder.exists() and any(folder.iterdir())):
+            continue
+        last = last_number(table, f"{manifest.identity}-{name}") if table.exists() else None
+        if OwnedFolder(folder, setting).identity() != manifest.identity:
+            message = (
+                f"{setting} {folder} holds tables of another checkpoint than the one that was exported; name that of "
+                "the exported one, or a new folder"
+            )
+            raise BucketsError(message)
+        if last is not None and last > manifest.batch_id:
+            message = (
+                f"{setting} {folder} holds batches up to {last}, and the export ends with batch {manifest.batch_id}; "
+                "export the checkpoint that wrote them, or name a new folder"
+            )
+            raise BucketsError(message)
+
+
+class _Written(NamedTuple):
+    """A folder that a job writes: its setting, a table in it that gets each batch, and its name as an application."""
+
+    setting: str
+    folder: Path
+    table: Path
+    name: str
+
+
+def _written_by(job: Job) -> Iterator[_Written]:
+    output, archive = job.settings.output.folder, job.settings.archive
+    if output is not None:
+        yield _Written("output.path", output, output / BATCHES, BATCHES)
+    if archive is not None:
+        folder = location(archive.path)
+        yield _Written("archive.path", folder, table_of(folder), ARCHIVE)
 
 
 def _write_records(folder: Path, checkpoint: Path) -> None:

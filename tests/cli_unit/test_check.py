@@ -215,13 +215,6 @@ def test_the_topics_of_a_configuration_are_checked_together(buckets, conf, as_wo
 
 
 @pytest.mark.slow
-def test_an_archive_that_nothing_will_come_into_is_named(buckets, conf, as_worded):
-    topic = {"kind": "kafka", "topic": "payments"}
-    conf = changed(conf, source=topic, kafka={"bootstrap_servers": "127.0.0.1:9"}, checkpoint="another")
-    (fault,) = things(buckets("check", conf, "--json"))["archive"]
-    assert as_worded(fault)
-
-
 def test_the_help_has_examples(buckets):
     assert "buckets check conf/kafka.yaml --json" in buckets("check", "--help").out
 

@@ -33,7 +33,7 @@ COMMANDS = {
 }
 READERS = {
     "job.json": ("archive", "state stats", "state export", "run"),
-    "rule_sets/000001.json": ("replay", "explain", "rules list", "rules history", "rules diff"),
+    "rule_sets/000001.json": ("explain", "rules list", "rules history", "rules diff"),
     "terms/000000000.json": ("archive", "replay", "explain", "backtest", "features"),
     "cuts/000000000.jsonl": ("archive", "replay", "explain", "backtest", "features"),
     "batches/000000001.json": ("rules list",),

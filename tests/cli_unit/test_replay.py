@@ -52,7 +52,7 @@ def test_other_cuts_than_these_are_a_wrong_option(buckets, conf):
 
 @pytest.mark.parametrize(("output_kind", "is_told"), [("kafka", True), ("delta", False)])
 def test_of_a_job_with_topics_it_is_told_that_the_audit_may_not_have_read_an_alert_yet(capsys, output_kind, is_told):
-    replayed = Replayed("recorded", last_batch=3, batches=3, not_compared=None)
+    replayed = Replayed("recorded", last_batch=3, batches=3)
     replayed.compared["alerts"] = 4
     replayed.counts["replayed_only"] = 1
     show_replayed(Terminal(), replayed, 5, output_kind)

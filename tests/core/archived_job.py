@@ -4,15 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from buckets.archive.archive import Archive
-from buckets.archive.archiving import archived
+from buckets.archive.archive_writer import ArchiveWriter
+from buckets.archive.arrived_rows import ArrivedInTask, ArrivedRows, archived_and_rounded, archived_rows
 from buckets.archive.recorded_batches import RecordedBatches
-from buckets.checkpoint.batch_ends import source_end
-from buckets.checkpoint.batch_records import BatchRecord, Intake
+from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.config.engine import EngineSettings
+from buckets.config.settings import ArchiveSettings
+from buckets.delta.upkeep import Upkeep
+from buckets.events.arrivals import convert
+from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.change import RuleChange, changes_between
 from buckets.rules.renaming import renamed_rules
@@ -25,6 +31,33 @@ from tests.core.pipeline import Pipeline, Row, arrivals
 NO_RULES = RuleSet(0, (), (), {})
 
 
+def archive_writer(folder: Path, cluster_by: str | None = None) -> ArchiveWriter:
+    """What a job appends to its archive with."""
+    settings = ArchiveSettings(path=str(folder), cluster_by=cluster_by)
+    return ArchiveWriter(folder, settings, "job", Upkeep([Archive(folder).table_path]))
+
+
+def arrived(*pieces: pa.Table) -> list[ArrivedRows]:
+    """What a task hands over that has read rows of the archive, in pieces."""
+    task = ArrivedInTask()
+    for piece in pieces:
+        if len(piece):
+            task.take(piece)
+    handed_over = task.handed_over(Path("never"))
+    return [] if handed_over is None else [handed_over]
+
+
+def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> pa.Table:
+    """Arrivals of a batch as rows of the archive, without their numbers."""
+    return archived_and_rounded(rows, schema, batch_id)[0]
+
+
+def arrived_events(rows: Sequence[Row], schema: EventSchema) -> list[ArrivedRows]:
+    """What a task hands over that has read events."""
+    came = arrivals(rows, schema)
+    return arrived(archived_rows(came, convert(came, schema, frozenset()), schema))
+
+
 class ArchivedJob:
     """Scores batches in memory, and records and archives them."""
 
@@ -33,8 +66,7 @@ class ArchivedJob:
         self.pipeline = Pipeline(NO_RULES, schema, **engine)
         self.schema, self.lists = schema, lists
         self.checkpoint = Checkpoint(folder / "checkpoint")
-        self.archive = Archive(folder / "archive")
-        self.archive.prepare(schema)
+        self.archive, self.writer = Archive(folder / "archive"), archive_writer(folder / "archive")
         self.pinned: dict[str, int] = {}
         self.terms = Terms(event_schema=schema, engine=self.settings, evaluations=True, output="delta")
 
@@ -57,7 +89,6 @@ class ArchivedJob:
         self.schema = self.pipeline.schema = with_new_names(self.schema, dict(names))
         self.pipeline.scorer = replace(self.pipeline.scorer, schema=self.schema)
         self.terms = self.terms.model_copy(update={"event_schema": self.schema})
-        self.archive.prepare(self.schema)
         made = renamed_rules(before, self.schema.new_names)
         if made is not before:
             self.pipeline.rule_set = replace(made, version=before.version + 1)
@@ -71,12 +102,10 @@ class ArchivedJob:
         offsets = spark_folder(self.checkpoint.path) / "offsets"
         offsets.mkdir(parents=True, exist_ok=True)
         (offsets / str(number)).write_text(f'v1\n{{}}\n{{"logOffset":{number}}}')
-        intake = Intake(source_end(self.checkpoint.path, number), pipeline.accounts[-1].span)
         version, lists = pipeline.rule_set.version, self.pinned
-        self.checkpoint.batches.keep(number, BatchRecord(version, (), done=True, lists=lists, intake=intake))
+        self.checkpoint.batches.keep(number, BatchRecord(version, (), done=True, lists=lists))
         self.checkpoint.cuts.keep(number)
-        if rows:
-            self.archive.append(archived(arrivals(rows, self.schema), self.schema, number), self.archive.end())
+        self.writer.write(number, self.schema, pipeline.rule_set, arrived_events(rows, self.schema))
 
     @property
     def recorded(self) -> RecordedBatches:

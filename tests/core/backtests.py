@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from buckets.archive.archive import ARRIVAL
-from buckets.archive.archiving import archived
+from buckets.archive.arrived_rows import ARRIVAL
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.backtest import Backtest
@@ -17,6 +16,7 @@ from buckets.history.scoring import ArchivePiece, score_pieces
 from buckets.moment import TimeRange
 from buckets.outputs.columns import ALERTS
 from buckets.rules.rule import Rule
+from tests.core.archived_job import archived
 from tests.core.pipeline import Row, arrivals
 
 SCHEMA = EventSchema.model_validate(

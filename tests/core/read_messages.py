@@ -60,7 +60,7 @@ def read_messages(
     rows = rows_of([each.value for each in messages]).append_column(INGESTED, times)
     for name in columns_beside_value(schema, topic.envelope):
         rows = rows.append_column(name, beside[name])
-    read = TopicMessages(topic, RegisteredSchemas(folder, ask)).read(rows, schema, 1, pinned)
+    read = TopicMessages(topic, RegisteredSchemas(folder, ask)).read(rows, schema, pinned)
     found, dead = parse(read, schema, frozenset())
     columns = {schema.event_id: found.event_id, schema.event_time.field: pa.array(found.times_ms)}
     columns |= found.attributes | found.measures

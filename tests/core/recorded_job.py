@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.checkpoint.list_versions import PinnedLists
 from buckets.config.job import Job
 from buckets.config.settings import JobSettings

@@ -570,7 +570,7 @@ def test_an_archive_gets_the_columns_of_arrays_that_are_declared_later(tmp_path)
     job = RecordedJob(tmp_path, earlier)
     job.use([buckets.Rule.model_validate(written_rule())])
     job.batch([paid(0)])
-    job.archive.prepare(SCHEMA)
+    job.writer.write(1, SCHEMA, job.pipeline.rule_set, [])
     (rows,) = job.archive.tables(columns=["id", "items[].sku"])
     assert rows["items[].sku"].to_pylist() == [None]
     assert rows.schema.field("items[].sku").type == pa.list_(pa.string())

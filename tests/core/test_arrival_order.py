@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.checkpoint.batch_ends import ArrivalOrder, OrderRange
-from buckets.checkpoint.batch_records import BatchRecord, BatchRecords, Intake
+from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
 from buckets.errors import BucketsError
 
 SPANS = st.lists(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted).map(tuple), max_size=8)
@@ -29,8 +29,8 @@ def run(
 
 def end(checkpoint: Path, order: ArrivalOrder, batch_id: int, span: OrderRange | None) -> None:
     """Record that a batch has run, as a query does."""
-    intake = Intake("{}", span, order.done(batch_id, span))
-    BatchRecords(checkpoint).keep(batch_id, BatchRecord(1, (), done=True, intake=intake))
+    record = BatchRecord(1, (), done=True, greatest=order.done(batch_id, span))
+    BatchRecords(checkpoint).keep(batch_id, record)
 
 
 def in_order(spans: list[OrderRange | None]) -> bool:

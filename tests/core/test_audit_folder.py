@@ -4,18 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from buckets.audit.folder import AuditFolder, check_isolation
+from buckets.audit.folder import AuditFolder
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE, tables_of
-from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.identity import Terms
-from buckets.config.engine import EngineSettings
-from buckets.config.job import Job
-from buckets.config.settings import AuditSettings, JobSettings
+from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
 from buckets.files import partial_of
 from buckets.outputs import columns
 from tests.core.checkpoints import write_sealed, written_in
-from tests.core.examples import SCHEMA
 
 TOPICS = {"in": TRANSACTIONS, "fraud": columns.ALERTS}
 
@@ -131,36 +126,3 @@ def test_a_checkpoint_of_a_later_release_is_refused(tmp_path, as_worded):
     write_sealed(audit, written_in(audit) | {"format": 2}, tmp_path / "checkpoint")
     with pytest.raises(BucketsError, check=as_worded):
         folder(tmp_path).open()
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "refused"),
-    [
-        (["read_uncommitted"], "read_committed", True),
-        (["read_uncommitted", "read_committed"], "read_committed", False),
-        (["read_committed"], "read_committed", False),
-        ([None], "read_committed", False),  # of an earlier release
-        ([], "read_uncommitted", False),
-    ],
-)
-def test_topics_are_kept_as_the_job_has_read_them(tmp_path, before, now, refused, as_worded):
-    for batch_id, isolation in enumerate(before):
-        terms = Terms(
-            event_schema=SCHEMA, engine=EngineSettings(), evaluations=False, output="kafka", isolation=isolation
-        )
-        BatchRecords(tmp_path).terms_for(batch_id, terms)
-    settings = {
-        "source": {"kind": "kafka", "topic": "in"},
-        "schema": "schema.yaml",
-        "rules": {"topic": "rules"},
-        "checkpoint": str(tmp_path),
-        "output": {"kind": "kafka"},
-        "kafka": {"bootstrap_servers": "localhost:9092", "isolation": now},
-        "audit": {"path": "tables", "checkpoint": "audit-checkpoint"},
-    }
-    job = Job(settings=JobSettings.model_validate(settings), event_schema=SCHEMA, rules=(), checkpoint=tmp_path)
-    if not refused:
-        check_isolation(job)
-        return
-    with pytest.raises(BucketsError, check=as_worded):
-        check_isolation(job)

@@ -476,52 +476,36 @@ class Asked:
         return None if schema is None else WriterSchema("AVRO", json.dumps(schema))
 
 
-def reasons(values, batch_id, *messages):
-    return values.read(rows_of(messages), SCHEMA, batch_id, Pinned()).column(BROKEN).to_pylist()
+def reasons(values, *messages):
+    return values.read(rows_of(messages), SCHEMA, Pinned()).column(BROKEN).to_pylist()
 
 
 def test_a_schema_is_asked_for_once_and_then_known_without_a_registry(tmp_path):
     registry = Asked(s1=PLAIN)
-    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), 3, WHOLE, WHOLE) == [None, None]
-    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), 4, WHOLE) == [None]
+    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), WHOLE, WHOLE) == [None, None]
+    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), WHOLE) == [None]
     assert registry.numbers == [1]
-    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path)), 4, WHOLE) == [None]
-
-
-def test_what_a_schema_was_not_known_for_stays_a_dead_letter_when_its_batch_is_read_again(tmp_path):
-    registry = Asked()
-    unknown = "schema 1 is not in the registry"
-    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), 3, WHOLE, WHOLE) == [unknown, unknown]
-    assert registry.numbers == [1]
-    registry.schemas["s1"] = PLAIN
-    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), 4, WHOLE) == [None]
-    for values in (
-        TopicMessages(TOPIC, RegisteredSchemas(tmp_path)),
-        TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)),
-    ):
-        assert reasons(values, 3, WHOLE) == [unknown]
-        assert reasons(values, 5, WHOLE) == [None]
-        assert reasons(values, None, WHOLE) == [None]
+    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path)), WHOLE) == [None]
 
 
 def test_a_schema_of_another_format_makes_dead_letters(tmp_path):
     values = TopicMessages(TOPIC, RegisteredSchemas(tmp_path, lambda number: WriterSchema("PROTOBUF", "syntax")))
-    assert reasons(values, 0, WHOLE) == ["schema 1 is of type PROTOBUF, not AVRO"]
+    assert reasons(values, WHOLE) == ["schema 1 is of type PROTOBUF, not AVRO"]
 
 
 def test_a_record_of_a_schema_that_is_damaged_is_said(tmp_path, as_worded):
-    reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, Asked(s1=PLAIN))), 0, WHOLE)
+    reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, Asked(s1=PLAIN))), WHOLE)
     (file,) = (tmp_path / "buckets" / "schemas").iterdir()
     file.write_text(file.read_text().replace("country", "kountry"))
     elsewhere = tmp_path.with_name("copy")
     tmp_path.rename(elsewhere)
     with pytest.raises(BucketsError, check=as_worded):
-        reasons(TopicMessages(TOPIC, RegisteredSchemas(elsewhere)), 0, WHOLE)
+        reasons(TopicMessages(TOPIC, RegisteredSchemas(elsewhere)), WHOLE)
 
 
 def test_values_of_a_schema_file_have_no_prefix(tmp_path):
     rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(
-        rows_of([WHOLE[5:], WHOLE]), SCHEMA, 0, Pinned(json.dumps(PLAIN))
+        rows_of([WHOLE[5:], WHOLE]), SCHEMA, Pinned(json.dumps(PLAIN))
     )
     found, dead = parse(rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.archive.archive import ARRIVAL
-from buckets.archive.archiving import archived
+from buckets.archive.arrived_rows import ARRIVAL
 from buckets.backfill.backfills import Builder
 from buckets.engine.stages.cross_group import OVERVIEW
 from buckets.events.arrivals import JUDGED
@@ -20,6 +19,7 @@ from buckets.rules.completeness import Piece, fill_identity, joined
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from tests.core.archived_job import archived
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline, Row, arrivals
 from tests.laws import examples

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.errors import BucketsError
 from buckets.history.backtest.backtest import archive_pieces, event_pieces, table_pieces
 from buckets.lists.list_file import load_list

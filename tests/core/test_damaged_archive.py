@@ -4,23 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from buckets.archive.archive import Archive
-from buckets.archive.archiving import archived
+from buckets.archive.archive import Archive, join_small_files
 from buckets.checkpoint.record_files import OWNER, OwnedFolder
 from buckets.errors import BucketsError
+from tests.core.archived_job import NO_RULES, archive_writer, arrived_events
 from tests.core.examples import SCHEMA
-from tests.core.pipeline import arrivals
 
 ROWS = [{"id": f"e{n}", "at": 1_700_000_000_000 + n, "payer": f"p{n}", "amount": "1.25"} for n in range(20)]
 
 
 @pytest.fixture
 def archive(tmp_path) -> Archive:
-    archive = Archive(tmp_path / "archive")
-    archive.prepare(SCHEMA)
-    for first in (0, 10):
-        archive.append(archived(arrivals(ROWS[first : first + 10], SCHEMA), SCHEMA, first), first)
-    return archive
+    writer = archive_writer(tmp_path / "archive")
+    for batch_id in (0, 1):
+        rows = ROWS[batch_id * 10 : batch_id * 10 + 10]
+        writer.write(batch_id, SCHEMA, NO_RULES, arrived_events(rows, SCHEMA))
+    return Archive(tmp_path / "archive")
 
 
 def cut(file: Path) -> None:
@@ -35,15 +34,9 @@ READS = {
     "tables": lambda archive: list(archive.tables()),
     "some columns": lambda archive: list(archive.tables(columns=["id"])),
     "query": lambda archive: archive.query("select max(id) as most from archive"),
-    "tidy": Archive.tidy,
+    "join": lambda archive: join_small_files(archive.table_path),
 }
-OPENS = {
-    "end": Archive.end,
-    "last batch": Archive.last_batch,
-    "complete batch": Archive.complete_batch,
-    "prepare": lambda archive: archive.prepare(SCHEMA),
-    "append": lambda archive: archive.append(archived(arrivals(ROWS, SCHEMA), SCHEMA, 2), 20),
-}
+OPENS = {"end": Archive.end, "since": Archive.since}
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut, empty])
@@ -57,7 +50,7 @@ def test_a_file_that_is_missing_or_cut_is_said(archive, damage, read, as_worded)
 @pytest.mark.parametrize("read", (READS | OPENS).values(), ids=READS | OPENS)
 def test_a_log_that_is_cut_is_said(archive, read):
     cut(sorted((archive.table_path / "_delta_log").glob("*.json"))[-1])
-    with pytest.raises(BucketsError, match=f"^archive {archive.folder}: "):
+    with pytest.raises(BucketsError, match=f"^table {archive.table_path}: its log"):
         read(archive)
 
 

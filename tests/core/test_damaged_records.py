@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from buckets.audit.folder import AuditFolder
 from buckets.backfill.fill_chunks import Chunk, FillChunks, Plan
-from buckets.checkpoint.batch_records import BatchRecord, Intake
+from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.job_record import Import
 from buckets.checkpoint.list_versions import ListVersions
@@ -107,9 +107,8 @@ def write_cuts(checkpoint: Path) -> None:
 
 
 def write_cut(checkpoint: Path, number: int) -> None:
-    intake = Intake(f'{{"logOffset":{number}}}', (number, number + 1))
     known = Checkpoint(checkpoint)
-    known.batches.keep(number, BatchRecord(1, (), done=True, lists={"l": number}, intake=intake))
+    known.batches.keep(number, BatchRecord(1, (), done=True, lists={"l": number}))
     known.cuts.keep(number)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.history.features import FeatureRun
 from buckets.history.scoring import score_archive
 from buckets.outputs.columns import EVALUATIONS

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.delta.whole_table import quoted_column
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.backtest import Backtest, archive_pieces

@@ -125,7 +125,8 @@ def laid_flat(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_as(rows: pa.RecordBatch) -> list[dict[str, Any] | None]:
     """What is read: the fields of events, None for what is none."""
-    events, faults = convert(rows, SCHEMA, frozenset())
+    parsed = convert(rows, SCHEMA, frozenset())
+    events, faults = parsed.every, parsed.faults
     amounts = events.measures["items[0].amount"].to_pylist()
     columns = {
         "items[0].id": events.event_id.to_pylist(),
@@ -234,11 +235,11 @@ def test_a_list_in_a_list_is_read_by_its_numbers():
         ],
     }
     messages = [avro_message(written, row) for row in table.to_pylist()]
-    events, faults = convert(
+    parsed = convert(
         read_avro(rows_of(messages), schema, WriterSchema("AVRO", json.dumps(written))), schema, frozenset()
     )
-    assert not faults
-    assert events.attributes["rows[1][0].name"].to_pylist() == ["x", None]
+    assert not parsed.faults
+    assert parsed.every.attributes["rows[1][0].name"].to_pylist() == ["x", None]
 
 
 @pytest.mark.parametrize(
@@ -280,9 +281,9 @@ def test_elements_of_lists_in_elements_are_an_array_from_json_tables_and_files(t
     for name in ("events.parquet", "events.jsonl"):
         read += file_arrivals(open_event_file(tmp_path / name, schema), schema)
     for rows in read:
-        found, faults = convert(rows, schema, frozenset())
-        assert not faults
-        assert found.attributes["items[].codes[1]"].to_pylist() == [["y", None], []]
+        found = convert(rows, schema, frozenset())
+        assert not found.faults
+        assert found.every.attributes["items[].codes[1]"].to_pylist() == [["y", None], []]
 
 
 def test_what_orders_rows_may_be_inside_of_a_struct(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 import buckets
-from buckets.archive.archiving import archived, arrivals_of
+from buckets.archive.arrived_rows import arrivals_of
 from buckets.archive.delta_source import open_events
 from buckets.checkpoint.identity import fixed_settings
 from buckets.config.job import load_job, schema_faults
@@ -25,6 +25,7 @@ from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.kafka.sender import event_messages
 from buckets.rule_tests.draft import PastAlert, events_of_alert
+from tests.core.archived_job import archived
 from tests.core.avro_events import encoded as avro_encoded
 from tests.core.examples import rule, with_new_names, written_rule
 from tests.core.pinned import Pinned

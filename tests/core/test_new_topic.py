@@ -84,25 +84,22 @@ def test_generations_are_kept_and_told_by_their_ids(tmp_path, as_worded):
     topics.check({"t": ""})
     with pytest.raises(NewTopic, check=as_worded):
         topics.check({"v": "three", "t": "two"})
-    topics.end({"t": {0: 20, 1: 5}})
-    topics.end({"t": {0: 0}})
-    topics.add("t", TopicGeneration("two", 7, {0: 4}))
+    topics.add("t", TopicGeneration("two"))
     again = TopicGenerations(tmp_path)
     again.check({"t": "two"})
-    assert again.of("t") == (TopicGeneration("one", 0, {}, {0: 20, 1: 5}), TopicGeneration("two", 7, {0: 4}))
+    assert again.of("t") == (TopicGeneration("one"), TopicGeneration("two"))
     assert json.loads((tmp_path / "buckets" / "topics.json").read_text())["topics"]["v"][0]["topic_id"] == "three"
 
 
 def test_a_topic_that_is_gone_is_another_generation_when_it_comes_again(tmp_path):
     topics = TopicGenerations(tmp_path)
     topics.adopt({"t": "one", "u": "two"})
-    topics.end({"t": {0: 20}})
     topics.let_go("t")
     expected = (["u"], ["t", "u"], {"v": 1, "t": 2, "u": 1})
     assert (topics.live, sorted(topics.by_topic), topics.numbers(["v"])) == expected
     topics.check({"t": "three", "u": "two"})
-    topics.adopt({"t": "three", "u": "two"}, 9)
-    assert topics.of("t") == (TopicGeneration("one", 0, {}, {0: 20}, is_gone=True), TopicGeneration("three", 9))
+    topics.adopt({"t": "three", "u": "two"})
+    assert topics.of("t") == (TopicGeneration("one", is_gone=True), TopicGeneration("three"))
     assert (topics.live, topics.numbers([])) == (["t", "u"], {"t": 2, "u": 1})
     assert [topic_of(f"{generation_name('t', number)}[0]") for number in (1, 2)] == ["t", "t"]
 

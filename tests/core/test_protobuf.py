@@ -292,7 +292,7 @@ def test_a_field_that_is_written_in_another_type_than_a_schema_file_says_is_a_de
     other = proto(amount="int64 amount = 6")
     rows = rows_of([message(other, amount="5")[6:], message(PLAIN)[6:]])
     read_rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(
-        rows, SCHEMA, 0, Pinned(None, PinnedProtobuf(text=PLAIN))
+        rows, SCHEMA, Pinned(None, PinnedProtobuf(text=PLAIN))
     )
     found, (letter,) = parse(read_rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]
@@ -602,20 +602,20 @@ def test_a_schema_is_asked_for_once_with_its_imports_and_then_known_without_a_re
         TopicMessages(TOPIC, RegisteredSchemas(tmp_path, ask)),
         TopicMessages(TOPIC, RegisteredSchemas(tmp_path)),
     ):
-        rows = values.read(rows_of([whole, WHOLE]), SCHEMA, 3, Pinned())
+        rows = values.read(rows_of([whole, WHOLE]), SCHEMA, Pinned())
         assert parse(rows, SCHEMA, frozenset())[1] == []
     assert asked == [1]
 
 
 def test_a_schema_of_another_format_makes_dead_letters(tmp_path):
     values = TopicMessages(TOPIC, RegisteredSchemas(tmp_path, lambda number: WriterSchema("AVRO", '"string"')))
-    (letter,) = parse(values.read(rows_of([WHOLE]), SCHEMA, 0, Pinned()), SCHEMA, frozenset())[1]
+    (letter,) = parse(values.read(rows_of([WHOLE]), SCHEMA, Pinned()), SCHEMA, frozenset())[1]
     assert letter.reason == "schema 1 is of type AVRO, not PROTOBUF"
 
 
 def test_values_of_a_schema_file_have_no_prefix(tmp_path):
     pinned_file = Pinned(None, PinnedProtobuf(text=PLAIN))
-    rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(rows_of([WHOLE[6:], WHOLE]), SCHEMA, 0, pinned_file)
+    rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(rows_of([WHOLE[6:], WHOLE]), SCHEMA, pinned_file)
     found, dead = parse(rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]
     assert [letter.position for letter in dead] == [1]

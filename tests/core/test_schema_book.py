@@ -314,12 +314,12 @@ def test_fields_in_protobuf_are_known_by_the_numbers_in_schemas_that_earlier_bat
     job.write("schema.yaml", DEVICE)
     assert job.begin(1).protobuf.numbers == {}
     schemas = WriterSchemas(tmp_path / "checkpoint")
-    schemas.keep(4, WriterSchema("PROTOBUF", PROTO), 1)
-    schemas.keep(5, WriterSchema("PROTOBUF", "message"), 1)
-    schemas.keep(6, WriterSchema("AVRO", '"string"'), 1)
+    schemas.keep(4, WriterSchema("PROTOBUF", PROTO))
+    schemas.keep(5, WriterSchema("PROTOBUF", "message"))
+    schemas.keep(6, WriterSchema("AVRO", '"string"'))
     job.run(1)
     known = {"id": (1,), "at": (2,), "payer": (3,), "kind": (4,), "amount": (5,), "device": (6,)}
-    schemas.keep(7, WriterSchema("PROTOBUF", PROTO.replace("device", "device_id")), 2)
+    schemas.keep(7, WriterSchema("PROTOBUF", PROTO.replace("device", "device_id")))
     assert [job.begin(batch).protobuf.numbers for batch in (2, 1)] == [{"Payment": known}, {}]
     job.run(2)
     assert job.begin(3).protobuf.numbers == {"Payment": known}

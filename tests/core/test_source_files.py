@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import pytest
 
-from buckets.checkpoint.record_files import UnreadFiles
 from buckets.events.source_files import passed_over, readable_files
 from buckets.monitor.words import FileWatch, TakenFiles
 
@@ -111,18 +110,6 @@ def test_a_file_of_a_batch_that_has_not_ended_and_is_gone_is_named(source, as_wo
     ((name, reason),) = source.named().items()
     assert name == "gone.jsonl"
     assert as_worded(reason)
-    unread = UnreadFiles(source.checkpoint.parent)
-    assert unread.read() == {str(source.folder / "gone.jsonl"): 1}
-    source.add("gone.jsonl")  # back before the batch is run again
-    with source.watch():
-        pass
-    assert unread.read() == {}
-    (source.folder / "gone.jsonl").unlink()
-    with source.watch():
-        source.take(1, "here.jsonl", "gone.jsonl")
-    with source.watch():  # its batch has ended without it
-        source.add("gone.jsonl")
-    assert unread.read() == {str(source.folder / "gone.jsonl"): 1}
 
 
 def test_files_that_have_been_read_may_go(source):

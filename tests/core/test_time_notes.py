@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from buckets.archive.archiving import archived, arrivals_of
+from buckets.archive.arrived_rows import arrivals_of
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.shard import Scorer
@@ -12,6 +12,7 @@ from buckets.events.parquet_rows import plain_table_arrivals
 from buckets.events.schema import EventSchema
 from buckets.monitor.words import TimeNotes
 from buckets.rules.rule_set import first_rule_set
+from tests.core.archived_job import archived
 
 SECONDS = [1_763_000_000, 1_763_000_300]
 AUTUMN = ["25/10/2026 02:30", "25/10/2026 03:30"]
@@ -65,7 +66,7 @@ def test_the_archive_keeps_instants_that_no_zone_moves_again(times):
     """What is read again of it, for replays, backtests and backfills, has the same times by the same event schema."""
     berlin = schema_of(format="%d/%m/%Y %H:%M", zone="Europe/Berlin")
     for rows in arrivals(times, berlin):
-        before, _ = convert(rows, berlin, frozenset())
+        before = convert(rows, berlin, frozenset())
         (again,) = arrivals_of(archived(rows, berlin, 0), berlin)
-        after, faults = convert(again, berlin, frozenset())
-        assert (after.times_ms.tolist(), faults) == (before.times_ms.tolist(), {})
+        after = convert(again, berlin, frozenset())
+        assert (after.every.times_ms.tolist(), after.faults) == (before.every.times_ms.tolist(), {})

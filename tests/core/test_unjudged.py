@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.archive.archiving import archived, arrivals_of
+from buckets.archive.arrived_rows import arrivals_of
 from buckets.events.arrivals import JUDGED
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
+from tests.core.archived_job import archived
 from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule
 from tests.core.pipeline import Pipeline, arrivals

@@ -9,7 +9,7 @@ import pyarrow as pa
 import yaml
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.config.job import load_job
 from buckets.errors import Outage
 from buckets.history.replay.replay import ReplayRequest, replay_history

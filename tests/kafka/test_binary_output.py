@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.audit.tables import UNREADABLE
 from buckets.config.job import load_job
 from buckets.errors import BucketsError

@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.config.job import load_job
 from buckets.events.arrivals import DELETED, TOMBSTONE

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from confluent_kafka import Message
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import load_job

@@ -1,6 +1,5 @@
-"""A job from topics to tables: its archive is that of the same job to topics, and says what it can never have."""
+"""A job from topics to tables: its archive is that of the same job to topics."""
 
-import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -11,14 +10,11 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from buckets.archive import archiving, sources
-from buckets.archive.archive import Archive
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.config.job import load_job
 from buckets.kafka.faults import client_settings
 from buckets.outputs.columns import ALERTS
 from buckets.rule_tests.draft import events_of_alert, past_alert
-from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import WITHIN_S
@@ -32,7 +28,7 @@ TABLES = {"kind": "delta", "path": "tables", "evaluations": True}
 
 
 class ArchivedAuditJob(AuditJob):
-    """A job that takes 15 messages a batch, where `source` says nothing else, keeps its topics and has an archive."""
+    """A job that takes 15 messages a batch, where `source` says nothing else, and has an archive."""
 
     def __init__(self, *given: Any, source: dict[str, Any] | None = None, **changes: Any) -> None:
         super().__init__(*given, archive={"path": "archive"}, trigger={"available_now": True}, **changes)
@@ -43,7 +39,7 @@ class ArchivedAuditJob(AuditJob):
         self.conf.write_text(yaml.safe_dump(yaml.safe_load(self.conf.read_text()) | changes))
 
     def archived(self) -> pa.Table:
-        """All rows of the archive, which is extended first."""
+        """All rows of the archive."""
         history = History.open(load_job(self.conf))
         return pa.concat_tables(history.archive.tables())
 
@@ -52,9 +48,8 @@ class ArchivedAuditJob(AuditJob):
         return sorted(read_table(self.root / "tables" / ALERTS), key=lambda row: row["position"])
 
     def go_on(self, spark: Any) -> None:
-        """Score and keep what is in topics, also in those that were created again."""
+        """Score what is in topics, also in those that were created again."""
         prepare(load_job(self.conf), [].append).query(spark, Listener()).run(None)
-        AuditQuery(spark, prepare_audit(load_job(self.conf), [].append), AuditListener()).run(once=True)
 
 
 class Payments:
@@ -75,23 +70,8 @@ class Payments:
         (self._producer.commit_transaction if commit else self._producer.abort_transaction)(WITHIN_S)
 
 
-def die_within_a_batch(patch: pytest.MonkeyPatch) -> None:
-    """Have the archive written a few rows at a time, and its writer die at the third time."""
-    append, written = Archive.append, itertools.count()
-
-    def append_or_die(self: Archive, *given: Any) -> bool:
-        if next(written) == 2:
-            message = "killed"
-            raise MemoryError(message)
-        return append(self, *given)
-
-    patch.setattr(sources, "MOST_ROWS", 4)
-    patch.setattr(archiving, "_ROWS", 7)
-    patch.setattr(Archive, "append", append_or_die)
-
-
 def test_the_archive_of_a_job_with_tables_is_that_of_the_job_with_topics_and_says_the_same(
-    spark, broker, buckets, tmp_path, monkeypatch
+    spark, broker, buckets, tmp_path
 ):
     """Over a pattern, history that is not judged, transactions, fields beside values, and a topic that came again."""
     with_topics = ArchivedAuditJob(broker, tmp_path / "topics")
@@ -112,9 +92,9 @@ def test_the_archive_of_a_job_with_tables_is_that_of_the_job_with_topics_and_say
     sender.send(cards, events[10:40])
     sender.send(cards, events[:20], commit=False)
     sender.send(cards, events[40:60])
+    tables.configure(audit=None)
     for job in jobs:
         run_to_end(spark, job)
-        job.audit(spark)
     assert tables.archived().equals(with_topics.archived())
     broker.delete(cards)
     broker.create(cards, 1)
@@ -122,17 +102,9 @@ def test_the_archive_of_a_job_with_tables_is_that_of_the_job_with_topics_and_say
     for job in jobs:
         job.go_on(spark)
 
-    begun = len(pa.concat_tables(Archive(tables.root / "archive").tables()))
-    with monkeypatch.context() as patch:
-        die_within_a_batch(patch)
-        with pytest.raises(MemoryError):
-            tables.archived()
-    there = len(pa.concat_tables(Archive(tables.root / "archive").tables()))
-    assert begun < there < 100, "what was written before it died stays, and what is missing follows"
     found = tables.archived()
     assert found.equals(with_topics.archived())
     assert len(found) == 100
-    assert sorted(path.name for path in tables.tables.iterdir()) == ["_buckets.json", "transactions"]
     assert len(set(found["_batch_id"].to_pylist())) > 4
     assert len([fault for fault in found["_fault"].to_pylist() if fault]) == 4
     assert {f"{cards}[0]", f"{cards}[1]", f"{cards}#2[0]", f"{past}[0]"} == set(found["_source"].to_pylist())
@@ -150,51 +122,3 @@ def test_the_archive_of_a_job_with_tables_is_that_of_the_job_with_topics_and_say
         assert ran.code == 0, ran.err
     job = load_job(tables.conf)
     assert events_of_alert(past_alert(job, alert["alert_id"]), job, None)[-1]["id"] == alert["event_id"]
-
-
-def test_an_archive_begins_after_messages_that_were_gone_before_the_audit_and_does_not_go_on_over_others(
-    spark, broker, buckets, tmp_path, as_worded
-):
-    job = ArchivedAuditJob(broker, tmp_path, output=TABLES)
-    events = payments(115)
-
-    def score(first: int, end: int) -> None:
-        job.send(events[first:end])
-        run_to_end(spark, job)
-
-    score(0, 30)
-    broker.forget(job.topic, 20)
-    score(30, 60)
-    job.audit(spark)
-    assert job.archived()["_position"].to_pylist() == list(range(30, 60))
-    assert as_worded(buckets("replay", job.conf).err)
-    late = next(row for row in reversed(job.alerts()) if row["rule_id"] == "payer-sum")
-    explained = buckets("explain", job.conf, late["alert_id"])
-    assert "events of batches before 2 are not in the archive" in explained.out, explained.err
-    assert buckets("backtest", job.root / "rules.yaml", "--conf", job.conf).code == 0
-
-    score(60, 75)
-    broker.forget(job.topic, 75)
-    job.configure(audit={"path": "audit-2", "checkpoint": "audit-2-checkpoint"})
-    score(75, 90)
-    job.audit(spark)
-    ran = buckets("archive", job.conf)
-    assert ran.code == 1
-    assert as_worded(ran.err)
-    assert job.archived()["_position"].to_pylist() == list(range(30, 60))
-    assert buckets("explain", job.conf, late["alert_id"]).code == 0
-
-    job.configure(archive={"path": "archive-2"})
-    assert job.archived()["_position"].to_pylist() == list(range(75, 90))
-    score(90, 100)
-    job.audit(spark)
-    assert job.archived()["_position"].to_pylist() == list(range(75, 100))
-
-    score(100, 105)
-    broker.forget(job.topic, 105)
-    job.configure(audit={"path": "audit-3", "checkpoint": "audit-3-checkpoint"}, archive={"path": "archive-3"})
-    job.audit(spark)
-    assert as_worded(buckets("archive", job.conf).err)
-    score(105, 115)
-    job.audit(spark)
-    assert job.archived()["_position"].to_pylist() == list(range(105, 115))

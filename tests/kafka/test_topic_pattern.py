@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.audit.tables import TRANSACTIONS
 from buckets.config.job import load_job
 from buckets.errors import BucketsError

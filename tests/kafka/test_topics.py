@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.config.job import load_job
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.outputs.columns import ALERTS, EVALUATIONS

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import load_job

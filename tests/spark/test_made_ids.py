@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from buckets.archive.archiving import History
 from buckets.archive.delta_source import open_events
+from buckets.archive.history import History
 from buckets.cli.commands import exit_code
 from buckets.config.job import load_job
 from buckets.events.arrivals import parse

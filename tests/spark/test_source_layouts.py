@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import buckets
-from buckets.archive.archiving import History
+from buckets.archive.history import History
 from buckets.config.job import load_job
 from tests.spark.job_folder import FIRST_MTIME_S, JobFolder, Row
 from tests.spark.payments import SCHEMA, payments

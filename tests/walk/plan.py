@@ -161,8 +161,6 @@ class _Draft:
                 yield "look_at_state", {}, False
             if life % 3 == 2 and life != last:
                 yield "carry_over", {"partitions": self._dice.choice([1, 2])}, False
-        if self._topics:
-            yield "audit", {}, False
         yield "replay", {}, False
         yield "explain", {"sample": self._dice.randrange(2**31)}, False
 

@@ -121,7 +121,6 @@ class Walk:
             rules=self._rules.settings,
             kafka=None if self._broker is None else {"bootstrap_servers": self._broker.kafka.bootstrap_servers},
             lists=lists,
-            audit=None if self._broker is None else self._audit_settings(),
             archive={"path": self._address("archive")},
             **self._fixed,
             state=state,
@@ -130,17 +129,13 @@ class Walk:
             engine={**self._plan.engine, "precision": precision},
         )
 
-    def _audit_settings(self) -> dict[str, str]:
-        """How messages are kept, from which a topic is archived."""
-        return {"path": self._address("kept"), "checkpoint": self._address("kept-checkpoint"), "interval": "200ms"}
-
     def _address(self, name: str) -> str:
         """How the configuration names a folder of the job."""
         return name if self._store is None else f"s3://{self._store.name}/{name}"
 
     def _start(self) -> None:
         self._lives += 1
-        arguments = ["run", str(self._job.conf), *([] if self._broker is None else ["--audit"])]
+        arguments = ["run", str(self._job.conf)]
         log = self._root / f"life-{self._lives}.log"
         self._life = Life(arguments, self._job.tables, log, self._records, self._source)
         self._life.start()
@@ -248,9 +243,6 @@ class Walk:
         self._run("state", "import", export, "--conf", self._job.conf)
         self._records.go_on_in(self._job.checkpoint)
         self.rare.saw("a state carried over")
-
-    def _audit(self) -> None:
-        self._run("audit", self._job.conf, "--once")
 
     def _replay(self) -> None:
         # What was filled in from the archive itself is no part of what arrived.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from buckets.archive.archiving import History, archived_events
+from buckets.archive.history import archived_events
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.options import AsJson, From, JobConf, To, range_ms
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
@@ -132,11 +132,8 @@ def rules_quality(
         raise BucketsError(message)
     job = load_job(conf)
     check_result_files({"--html": html}, [*job_inputs(conf, job), fraud])
-    with Terminal(stderr=True).status("Reading alerts and verdicts…") as status:
-        if job.settings.archive is not None:
-            History.open(job, lambda rows: status.update(f"{rows:,} more rows archived…"))
-        find_events = archived_events(job, is_extended=True)
-        report = quality_report(job, thresholds, times, fraud, measure, find_events)
+    with Terminal(stderr=True).status("Reading alerts and verdicts…"):
+        report = quality_report(job, thresholds, times, fraud, measure, archived_events(job))
     if html is not None:
         write_result("--html", html, quality_page(report))
     if as_json:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from buckets.archive.archiving import archived_events
+from buckets.archive.history import History, archived_events
 from buckets.changes.list_entries import write_verdicts
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
@@ -18,7 +18,7 @@ from buckets.history.explain.words import explained
 from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, has_alerts, output_rows
 from buckets.printable import counted, quoted, value_text
-from buckets.questions.key_events import explainer, key_events, key_test, nearness, opened_history, rules_of_key
+from buckets.questions.key_events import explainer, key_events, key_test, nearness, rules_of_key
 from buckets.questions.listed_alerts import (
     KINDS,
     NO_VERDICT,
@@ -199,7 +199,7 @@ def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
 
 
 def _explainer(site: Site) -> Explainer:
-    return explainer(opened_history(site.job), _SHOWN_EVENTS)
+    return explainer(History.open(site.job), _SHOWN_EVENTS)
 
 
 def key(asked: Asked) -> View:
@@ -230,7 +230,7 @@ def key_events_part(asked: Asked) -> View:
     """Show the latest events of a key, and what rules made of the last one, as a part of the page."""
     site, field, value = asked.site, asked.named("field"), asked.named("value")
     test = key_test({field: value}, site.job.event_schema.attributes)
-    history = opened_history(site.job)
+    history = History.open(site.job)
     rows = key_events(history, test, _EVENTS_OF_KEY)
     rules = rules_of_key(site.rules_in_force, [field])[:_RULES_OF_KEY]
     near = nearness(explainer(history, _SHOWN_EVENTS), rows[0], rules) if rows else []

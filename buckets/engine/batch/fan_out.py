@@ -27,7 +27,17 @@ from buckets.engine.batch.partitioner import Partitioned, assign_shards
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, pack_shards, unpack_shard
 from buckets.engine.storage.key import decode_key, key_json
 from buckets.engine.storage.shard_store import strings_of
-from buckets.events.arrivals import INGESTED, JUDGED, EventColumns, event_json, parse, skipped_rows
+from buckets.events.arrivals import (
+    INGESTED,
+    JUDGED,
+    EventColumns,
+    ParsedRows,
+    convert,
+    dead_letters,
+    event_json,
+    parse,
+    skipped_rows,
+)
 from buckets.events.conversion import ARROW_TYPES
 from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists, ListsAt
@@ -186,8 +196,20 @@ def fan_out(
     rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings, lists: Lists = NO_LISTS
 ) -> Iterator[ShardMessage]:
     """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for shards."""
-    shards = engine.shards
-    events, dead_letters = parse(rows, schema, engine.required(rule_set.needed_fields))
+    parsed = convert(rows, schema, engine.required(rule_set.needed_fields))
+    return fan_out_parsed(rows, parsed, rule_set, schema, engine, lists)
+
+
+def fan_out_parsed(
+    rows: pa.RecordBatch,
+    parsed: ParsedRows,
+    rule_set: RuleSet,
+    schema: EventSchema,
+    engine: EngineSettings,
+    lists: Lists = NO_LISTS,
+) -> Iterator[ShardMessage]:
+    """Turn arrivals into messages for shards as `fan_out` does, given what they have been parsed to."""
+    shards, events, letters = engine.shards, parsed.events, dead_letters(rows, parsed, schema)
     passed, with_key = _passed(events, rule_set.groups, schema, lists)
     partitioned = _partitioned(events, rule_set.groups, passed, shards)
     yield from _messages(events, rule_set.groups, partitioned)
@@ -198,13 +220,13 @@ def fan_out(
     if rule_set.fills:
         # Also a shard without an event goes on: all must be done in one batch.
         yield from (ShardMessage(shard, payload.FILL) for shard in range(shards))
-    if dead_letters:
-        yield ShardMessage(payload.PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(dead_letters)))
+    if letters:
+        yield ShardMessage(payload.PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters)))
     arrived = stretches_of(events.times_ms)
-    counts = {"arrivals": rows.num_rows, "malformed": len(dead_letters), "filtered": filtered, "arrived": arrived}
+    counts = {"arrivals": rows.num_rows, "malformed": len(letters), "filtered": filtered, "arrived": arrived}
     counts |= {"no_key": no_key}
-    if dead_letters:  # Their reasons begin with the field that is wrong.
-        named = (letter.reason.partition(": ")[0] for letter in dead_letters)
+    if letters:  # Their reasons begin with the field that is wrong.
+        named = (letter.reason.partition(": ")[0] for letter in letters)
         counts["reasons"] = Counter(name if name in schema.field_names else UNREADABLE for name in named)
     if events.rounded_values:
         counts["rounded"] = events.rounded_values

@@ -7,9 +7,10 @@ payloads, so that a row costs nothing per event.
 import pyarrow as pa
 
 EVENTS, DEAD_LETTERS, COUNTS, ROWS, FILL, SHARD, SPILLED = b"E", b"D", b"C", b"R", b"F", b"S", b"L"
+ARRIVED = b"A"
 """Events of a group, or rows that are made of them; dead letters; counts; rows where others are packed more tightly; a
 word to a shard that it goes on with what is being filled; what a piece of arrivals sends to a shard (`shard_events`);
-where a payload lies that is in a file.
+where a payload lies that is in a file; what a task has read, for the archive.
 """
 PASSING = -1  # The shard of what is not scored
 GROUP = b"group"

@@ -61,6 +61,7 @@ from buckets.rules.rule_set import RuleSet
 
 Int64s = npt.NDArray[np.int64]
 COUNTS = "counts"  # The output that carries counts of events, as JSON
+ARRIVED = "arrived"  # The output that carries what tasks have read, for the archive
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Scorer:
                 pieces.append(unpack_shard(packed))
             elif packed[:1] == payload.COUNTS:
                 yield Produced(COUNTS, 0, packed[1:])
+            elif packed[:1] == payload.ARRIVED:
+                yield Produced(ARRIVED, 0, packed[1:])
             elif packed[:1] == payload.FILL:
                 is_asked = True
             else:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from buckets.checkpoint.batch_records import BatchRecord, Intake
+from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.clock import epoch_ms
@@ -273,13 +273,13 @@ class RuleBook:
         arrived: Stretches,
         fills: Mapping[int, Filled] | None = None,
         driver: int | None = None,
-        intake: Intake | None = None,
+        greatest: int | None = None,
     ) -> None:
         """Record that a batch has run with its rules: what event times arrived with it, and what `BatchRecord` says."""
         so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
         lists = {} if begun is None else begun.lists
         done = BatchRecord(
-            rule_set.version, so_far, done=True, lists=lists, fills=dict(fills or {}), driver=driver, intake=intake
+            rule_set.version, so_far, done=True, lists=lists, fills=dict(fills or {}), driver=driver, greatest=greatest
         )
         self._batches.keep(batch_id, done)
 

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER
-from buckets.archive.archiving import History, archived_and_rounded
+from buckets.archive.arrived_rows import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, archived_and_rounded
 from buckets.archive.delta_source import open_events
+from buckets.archive.history import History
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings, raw_window_fault, raw_window_faults
 from buckets.delta.whole_table import is_between, moments_ms

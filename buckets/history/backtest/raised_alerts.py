@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import ARRIVAL
+from buckets.archive.arrived_rows import ARRIVAL
 from buckets.delta.whole_table import inside, moments_ms
 from buckets.duration import DAY_MS
 from buckets.engine.batch.dead_letters import bad_rows

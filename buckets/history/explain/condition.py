@@ -9,7 +9,7 @@ from typing import Final, Literal
 import numpy as np
 
 from buckets.aggregates.plain import PlainValue
-from buckets.archive.archive import JUDGED
+from buckets.archive.arrived_rows import JUDGED
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.messages import topic_of

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive import archive
-from buckets.archive.archive import OWN_COLUMNS, Archive
+from buckets.archive import arrived_rows
+from buckets.archive.archive import Archive
+from buckets.archive.arrived_rows import OWN_COLUMNS
 from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
@@ -34,7 +35,7 @@ Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-PLACE = (archive.SOURCE, archive.SOURCE_ORDER, archive.POSITION)
+PLACE = (arrived_rows.SOURCE, arrived_rows.SOURCE_ORDER, arrived_rows.POSITION)
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ class Arrivals:
     @cached_property
     def numbers(self) -> Int64s:
         """What says which came first: int64, ascending."""
-        return self._int64s(archive.ARRIVAL)
+        return self._int64s(arrived_rows.ARRIVAL)
 
     @cached_property
     def batches(self) -> Int64s:
         """The batch that each came in."""
-        return self._int64s(archive.BATCH)
+        return self._int64s(arrived_rows.BATCH)
 
     @cached_property
     def times_ms(self) -> Int64s:
@@ -101,7 +102,7 @@ class Arrivals:
             "batch_id": int(self.batches[row]),
             "source": source,
             "position": position,
-            "ingested_ms": self.columns[archive.INGESTED][row].as_py(),
+            "ingested_ms": self.columns[arrived_rows.INGESTED][row].as_py(),
         }
 
     def shown(self, name: str, row: int) -> Any:
@@ -113,7 +114,7 @@ class Arrivals:
 
 def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
     """Read those rows of the archive that are events, in any order; not all declared fields need be there."""
-    rows = rows.filter(pc.is_null(rows[archive.FAULT])).sort_by(archive.ARRIVAL).combine_chunks()
+    rows = rows.filter(pc.is_null(rows[arrived_rows.FAULT])).sort_by(arrived_rows.ARRIVAL).combine_chunks()
     columns = {name: rows[name] for name in rows.column_names}
     columns[schema.event_time.field] = moments_ms(rows[schema.event_time.field])
     columns |= {name: _scaled(_array(rows[name])) for name in schema.measures if name in columns}
@@ -221,8 +222,8 @@ class Past:
 
     def faults_of(self, text: str) -> list[dict[str, Any]]:
         """Read rows that are no events and hold a text."""
-        tests = [f'"{archive.FAULT}" is not null', f'strpos("{archive.RAW}", {sql_text(text)}) > 0']
-        faults: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(archive.ARRIVAL).to_pylist()
+        tests = [f'"{arrived_rows.FAULT}" is not null', f'strpos("{arrived_rows.RAW}", {sql_text(text)}) > 0']
+        faults: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(arrived_rows.ARRIVAL).to_pylist()
         return faults
 
     def numbers_of(self, schema: EventSchema, events: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Arrivals]:

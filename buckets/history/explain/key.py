@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import ARRIVAL, BATCH, OWN_COLUMNS
+from buckets.archive.arrived_rows import ARRIVAL, BATCH, OWN_COLUMNS
 from buckets.config.engine import CollisionPolicy, JobPrecision, LatePolicy, Precision
 from buckets.delta.whole_table import is_between, quoted_column, sql_moment, sql_text
 from buckets.events.conversion import column_types

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from buckets.aggregates.plain import PlainValue
-from buckets.archive.archive import BATCH, FAULT, POSITION, SOURCE
+from buckets.archive.arrived_rows import BATCH, FAULT, POSITION, SOURCE
 from buckets.errors import BucketsError
 from buckets.expressions.certainty import Value
 from buckets.history.explain import condition

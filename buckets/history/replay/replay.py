@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import BATCH, POSITION, SOURCE
-from buckets.archive.archiving import History
+from buckets.archive.arrived_rows import BATCH, FAULT, POSITION, SOURCE
+from buckets.archive.history import History
 from buckets.archive.recorded_batches import RecordedBatches
 from buckets.audit.tables import Table, audit_tables
 from buckets.checkpoint.driver_state import Checkpoint
@@ -214,33 +214,19 @@ def _ends(history: History, last_batch: int) -> dict[str, int]:
     return dict(zip(table[SOURCE].to_pylist(), table["last"].to_pylist(), strict=True))
 
 
-def check_whole(history: History, times: TimeRange) -> int | None:
-    """See that the archive has all that was scored, from the first batch on.
-
-    Returns:
-        The last batch that is recorded, where the archive ends before it.
-    """
+def check_whole(history: History) -> None:
+    """See that the archive has all that was scored, from the first batch on."""
     archive, recorded = history.archive, history.recorded
     if recorded.before is not None:
         message = (
-            f"the batches up to {recorded.before.batch_id} are not in the archive: `buckets audit` has not kept all of "
-            "their messages; only a job that is archived from its beginning can be replayed"
+            f"the batches up to {recorded.before.batch_id} are not in the archive, which was configured after them; "
+            "only a job that is archived from its beginning can be replayed"
         )
         raise BucketsError(message)
     _check_lists(Checkpoint(history.job.checkpoint), recorded)
-    end, last = archive.last_batch(), max((cut.batch_id for cut in recorded.cuts if cut.span), default=None)
-    if end is None:
+    if not archive.end():
         message = f"archive {archive.folder}: holds nothing; the job has not scored anything that could be archived"
         raise BucketsError(message)
-    if last is None or end[0] >= last:
-        return None
-    if times.until_ms is None:
-        message = history.obstacle or (
-            f"archive {archive.folder}: ends with batch {end[0]}, and the job has written batch {last}; "
-            "wait until `buckets audit` has read the topic, or compare what is earlier with --to"
-        )
-        raise BucketsError(message)
-    return last
 
 
 def _check_lists(checkpoint: Checkpoint, recorded: RecordedBatches) -> None:
@@ -314,24 +300,27 @@ def replay_history(
     say: Callable[[str], None] = lambda line: None,
     score: ScoreArchive = score_archive,
 ) -> Replayed:
-    """Score the archive of a job again, which has been extended, and compare.
+    """Score the archive of a job again, and compare.
 
     `on_piece` is called after each piece with what has been found so far; `say` gets a line when all is scored again;
     `score` does it.
     """
     rows = recorded_rows(history.job, request.evaluations)
-    not_compared = check_whole(history, request.times)
+    check_whole(history)
     last_batch, recorded = last_batch_within(history, request.times), history.recorded
     if isinstance(rows, AuditedTables):
         rows = replace(rows, ends=_ends(history, last_batch))
-    batches = sum(cut.span is not None and cut.batch_id <= last_batch for cut in recorded.cuts)
+    counted = (
+        f"select count(distinct {BATCH}) as batches from archive where {BATCH} <= {last_batch} and {FAULT} is null"
+    )
+    batches = history.archive.query(counted)["batches"][0].as_py()
     # The job has evicted keys at moments that a replay does not know where it filled history in, or took state in.
     was_filled = recorded.rule_set(recorded.cuts[-1].ruleset_version).fills_begun > 0
     evicts_otherwise = was_filled or bool(Checkpoint(history.job.checkpoint).imports.read())
 
     def scored_again(cut_as: CutAs, missing: Iterable[tuple[str, str, str]] = ()) -> Replayed:
         """Score all of it once, and compare."""
-        replayed = Replayed(cut_as, last_batch, batches, not_compared, evicts_otherwise, missing=set(missing))
+        replayed = Replayed(cut_as, last_batch, batches, evicts_otherwise, missing=set(missing))
         tables = ReplayedTables(history, request.times, rows, replayed)
         with TemporaryDirectory() as folder:
             pieces = ReplayedPieces(history, Path(folder), cut_as, last_batch)
@@ -340,7 +329,7 @@ def replay_history(
             for found in score(pieces, put_out, found_in):
                 tables.take(found)
                 on_piece(replayed)
-        tables.compare(recorded.cuts[-1].batch_id if not_compared is None else last_batch)
+        tables.compare(recorded.cuts[-1].batch_id)
         # The job may run meanwhile, and its next batch have written something.
         cuts = Checkpoint(history.job.checkpoint).cuts.read()
         tables.note_strangers(cuts[0].batch_id, cuts[-1].batch_id + 1)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import BATCH, SOURCE_ORDER
-from buckets.archive.archiving import History
+from buckets.archive.arrived_rows import BATCH, SOURCE_ORDER
+from buckets.archive.history import History
 from buckets.backfill.backfills import chunks_of_fill, rows_of_fill
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
 from buckets.checkpoint.batch_ends import BatchEnd
@@ -209,7 +209,6 @@ class Replayed:
     cut_as: CutAs  # whether batches were scored as they were cut, or joined
     last_batch: int  # the last batch that was scored
     batches: int  # how many batches that are
-    not_compared: int | None  # the last batch that is recorded, where that is after what is archived
     # whether idle keys may be evicted at another moment than in the job: with joined batches, and where history was
     # filled in bit by bit, or state was imported
     evicts_otherwise: bool = False
@@ -311,8 +310,6 @@ def conclusion(replayed: Replayed, output_kind: str) -> list[str]:
         )
     if output_kind == "kafka" and replayed.counts["replayed_only"]:
         lines.append("an alert that came out and is not recorded may be one that `buckets audit` has not read yet")
-    if replayed.not_compared is not None:
-        lines.append(f"batches up to {replayed.not_compared:,} are written, and not all of them are archived")
     lines.append("equal: all that is recorded came out again, and nothing else" if replayed.is_equal else "not equal")
     return lines
 

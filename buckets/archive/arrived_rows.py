@@ -1,0 +1,215 @@
+"""Arrivals as rows of the archive: made in the tasks that read them, and turned into arrivals again.
+
+Tasks hand over rows in pieces, each in the order of arrival: a few as bytes, more in a file that is named. Workers load
+this, so it imports nothing that writes tables.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.engine.batch.dead_letters import arrival, ascend
+from buckets.events import arrivals
+from buckets.events.arrivals import EventColumns, ParsedRows, convert, field_column
+from buckets.events.conversion import column_types
+from buckets.events.parquet_rows import MOST_ROWS
+from buckets.events.schema import EventSchema
+from buckets.numbers.wide_sum import MOST_DIGITS, decimals_of
+from buckets.stores.location import as_input, as_output, found_location
+
+ARRIVAL = "_arrival"  # The number of a row in the order of arrival, from 0
+BATCH = "_batch_id"
+SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
+INGESTED = "_ingested_ms"
+FAULT = "_fault"  # Why a row is not an event, whatever the rules; null of events
+JUDGED = "_judged"  # Whether rules are evaluated at the event; null where all events of its batch were judged
+RAW = "_raw"  # The row as it came, where it is not an event
+OWN_COLUMNS = pa.schema(
+    [
+        pa.field(ARRIVAL, pa.int64()),
+        pa.field(BATCH, pa.int64()),
+        pa.field(SOURCE, pa.string()),
+        pa.field(SOURCE_ORDER, pa.int64()),
+        pa.field(POSITION, pa.int64()),
+        pa.field(INGESTED, pa.int64()),
+        pa.field(FAULT, pa.string()),
+        pa.field(RAW, pa.string()),
+        pa.field(JUDGED, pa.bool_()),
+    ]
+)
+TIME = pa.timestamp("us", "UTC")
+_OWN = {
+    arrivals.SOURCE: SOURCE,
+    arrivals.SOURCE_ORDER: SOURCE_ORDER,
+    arrivals.POSITION: POSITION,
+    arrivals.BROKEN: FAULT,
+    arrivals.RAW: RAW,
+}
+
+
+def archive_columns(schema: EventSchema) -> pa.Schema:
+    """Return the columns of the archive of events of a schema."""
+    fields = [pa.field(schema.event_id, pa.string()), pa.field(schema.event_time.field, TIME)]
+    fields += [pa.field(name, kind) for name, kind in column_types(schema).items()]
+    fields += [pa.field(name, pa.decimal128(38, measure.scale)) for name, measure in schema.measures.items()]
+    return pa.schema([*OWN_COLUMNS, *fields])
+
+
+def archived_and_rounded(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> tuple[pa.Table, dict[str, int]]:
+    """Turn arrivals into rows of the archive, and say by measure how many values were rounded: it has them so."""
+    parsed = convert(rows, schema, frozenset())
+    return of_batch(archived_rows(rows, parsed, schema), batch_id), parsed.events.rounded_values
+
+
+def of_batch(rows: pa.Table, batch_id: int) -> pa.Table:
+    """Return rows of the archive with the number of their batch."""
+    return rows.append_column(BATCH, pa.array(np.full(len(rows), batch_id, np.int64)))
+
+
+def archived_rows(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema) -> pa.Table:
+    """Turn arrivals, and what they have been parsed to, into rows of the archive without numbers."""
+    events, faults, names = parsed.every, parsed.own_faults, rows.schema.names
+    good = np.ones(len(events), np.bool_)
+    good[list(faults)] = False
+    reasons = raw = pa.nulls(len(events), pa.string())
+    if faults:
+        written = rows.column(arrivals.RAW).to_pylist() if arrivals.RAW in names else [None] * len(events)
+        texts = [arrivals.shortened(text) if row in faults and text else None for row, text in enumerate(written)]
+        reasons = pa.array([faults.get(row) for row in range(len(events))], pa.string())
+        raw = pa.array(texts, pa.string())
+    columns = {
+        SOURCE: rows.column(arrivals.SOURCE),
+        SOURCE_ORDER: rows.column(arrivals.SOURCE_ORDER),
+        POSITION: rows.column(arrivals.POSITION),
+        INGESTED: rows.column(arrivals.INGESTED) if arrivals.INGESTED in names else pa.nulls(len(events), pa.int64()),
+        FAULT: reasons,
+        RAW: raw,
+        JUDGED: rows.column(arrivals.JUDGED) if arrivals.JUDGED in names else pa.nulls(len(events), pa.bool_()),
+    }
+    fields = _fields(events, good, schema)
+    if faults:
+        fields = {
+            name: pc.if_else(pa.array(~good), pa.scalar(None, values.type), values) for name, values in fields.items()
+        }
+    return pa.table(columns | fields)
+
+
+def _fields(events: EventColumns, good: np.ndarray, schema: EventSchema) -> dict[str, pa.Array]:
+    times = pa.array(events.times_ms * good).cast(pa.timestamp("ms", "UTC")).cast(TIME)
+    fields: dict[str, pa.Array] = {schema.event_id: events.event_id, schema.event_time.field: times}
+    fields |= events.attributes
+    for name, measure in schema.measures.items():
+        scaled = events.measures[name]
+        whole, valid = scaled.fill_null(0), scaled.is_valid().to_numpy(zero_copy_only=False)
+        kind = pa.decimal128(MOST_DIGITS, measure.scale)
+        fields[name] = decimals_of(whole.to_numpy(zero_copy_only=False), valid, kind)
+    return fields
+
+
+def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """Yield rows of the archive as arrivals in pieces of up to 200,000; a declared field without a column is null."""
+    optional = {arrivals.INGESTED: INGESTED, arrivals.JUDGED: JUDGED}
+    present = {
+        name: own for name, own in optional.items() if own in rows.column_names and rows[own].null_count < len(rows)
+    }
+    for piece in rows.to_batches(max_chunksize=MOST_ROWS):
+        columns = {name: piece.column(own) for name, own in (_OWN | present).items()}
+        for index, name in enumerate(schema.field_names):
+            there = name in piece.schema.names
+            columns[field_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
+        yield pa.record_batch(columns)
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of arrival; those that have none among them stay as they stand."""
+    names = {arrivals.SOURCE_ORDER: SOURCE_ORDER, arrivals.POSITION: POSITION}
+    places = {name: rows[own] for name, own in names.items()}
+    columns = arrival(pa.table(places | {arrivals.SOURCE: rows[SOURCE].dictionary_encode()}))
+    return rows if ascend(*columns) else rows.take(pa.array(np.lexsort(columns[::-1])))
+
+
+Place = tuple[int, str, int]  # The source order, the source and the position of a row, which say when it arrived
+AT_HAND_BYTES = 1 << 18  # Rows of a task up to this size travel as bytes; more are in a file
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class ArrivedRows(msgspec.Struct, frozen=True):
+    """The rows of a task, in pieces, each in the order of arrival."""
+
+    ends: list[tuple[Place, Place]]  # the first and the last row of each piece
+    content: bytes = b""  # a file of Arrow with the pieces; empty where it is named
+    path: str = ""  # where the file is
+
+    @classmethod
+    def read(cls, packed: bytes) -> "ArrivedRows":
+        """Read what a task has handed over."""
+        return msgspec.msgpack.decode(packed, type=cls)
+
+    def packed(self) -> bytes:
+        """Return it as it is handed over."""
+        return msgspec.msgpack.encode(self)
+
+    def piece(self, number: int) -> pa.Table:
+        """Read a piece."""
+        source = as_input(found_location(self.path)) if self.path else pa.py_buffer(self.content)
+        with pa.ipc.open_file(source) as pieces:
+            return pa.Table.from_batches([pieces.get_batch(number)])
+
+
+class ArrivedInTask:
+    """Gathers the rows of a task, compressed, in memory."""
+
+    def __init__(self) -> None:
+        """Gather nothing yet."""
+        self._sink = io.BytesIO()
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._ends: list[tuple[Place, Place]] = []
+
+    def take(self, rows: pa.Table) -> None:
+        """Take a piece, which is not empty."""
+        (piece,) = in_order(rows).combine_chunks().to_batches()
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(self._sink, piece.schema, options=_COMPRESSED)
+        self._writer.write_batch(piece)
+        self._ends.append((_place(piece, 0), _place(piece, len(piece) - 1)))
+
+    def handed_over(self, path: Path) -> ArrivedRows | None:
+        """Return what the task hands over; many rows go into a file, which is `path`. None where there are no rows."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        content = self._sink.getvalue()
+        if len(content) <= AT_HAND_BYTES:
+            return ArrivedRows(self._ends, content)
+        with as_output(path) as file:
+            file.write(content)
+        return ArrivedRows(self._ends, path=str(path))
+
+
+def _place(rows: pa.RecordBatch, row: int) -> Place:
+    order, source, position = (rows.column(name)[row].as_py() for name in (SOURCE_ORDER, SOURCE, POSITION))
+    return order, source, position
+
+
+def in_files(arrived: Sequence[ArrivedRows], most_rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of a batch in the order of arrival, in tables of about so many rows. Memory: of such a table.
+
+    Pieces that overlap, as of a Delta table whose files are not in the order of its arrival column, are in memory
+    together.
+    """
+    pieces = [(ends, each, number) for each in arrived for number, ends in enumerate(each.ends)]
+    held: list[pa.Table] = []
+    last: Place | None = None
+    for (first, end), each, number in sorted(pieces, key=lambda piece: piece[0][0]):
+        if last is not None and sum(map(len, held)) >= most_rows and first > last:
+            yield in_order(pa.concat_tables(held, promote_options="default"))
+            held = []
+        held.append(each.piece(number))
+        last = end if last is None else max(last, end)
+    if held:
+        yield in_order(pa.concat_tables(held, promote_options="default"))
