@@ -86,9 +86,16 @@ class PieceSpan(NamedTuple):
 
 
 def spans_of(
-    history: History, is_alike: Callable[[BatchEnd, BatchEnd], bool], first: int = 0, end: int | None = None
+    history: History,
+    is_alike: Callable[[BatchEnd, BatchEnd], bool],
+    first: int = 0,
+    end: int | None = None,
+    cuts_batches: bool = True,
 ) -> list[PieceSpan]:
-    """Cut an archive, from one arrival to another, into its recorded batches, or several in a row that are alike."""
+    """Cut an archive, from one arrival to another, into its recorded batches, or several in a row that are alike.
+
+    Large ones are cut up, if `cuts_batches`.
+    """
     archived = history.archive.query(
         f"select {BATCH} as batch, min({ARRIVAL}) as first, max({ARRIVAL}) + 1 as end from archive group by {BATCH}"
     )
@@ -103,7 +110,13 @@ def spans_of(
             spans[-1] = before._replace(end=until, last=cut)
         else:
             spans.append(PieceSpan(begin, until, cut.batch_id, cut))
-    return spans
+    if not cuts_batches:
+        return spans
+    return [
+        span._replace(first=start, end=min(start + 2 * JOINED_ROWS, span.end))
+        for span in spans
+        for start in range(span.first, span.end, 2 * JOINED_ROWS)
+    ]
 
 
 class ArchiveRows:

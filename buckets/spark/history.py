@@ -53,11 +53,13 @@ def score_archive(
     session: SparkSession, pieces: Pieces, put_out: PutOut, found_in: Callable[[ScoredPiece], Found]
 ) -> Iterator[Found]:
     """Score an archive in the tasks of a session, as `buckets.history.scoring.score_archive` does in one process."""
-    count, first = len(pieces), pieces.settings(0)
+    count = len(pieces)
+    if not count:
+        return iter(())
     tasks = min(count, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
     work = _PieceScoring(pieces, put_out, found_in)
     fanned = session.range(0, count, 1, tasks).mapInArrow(work.fan_out, from_arrow_schema(SENT))
-    scored = work.scored(fanned, first.terms.engine.shards)
+    scored = work.scored(fanned, pieces.settings(0).terms.engine.shards)
     if any(pieces.settings(number).rule_set.needs_driver_state for number in range(count)):
         tasks = 1
     return work.found(scored, tasks, f"slice * {tasks} div {count}", work.find)

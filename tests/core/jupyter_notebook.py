@@ -1,4 +1,4 @@
-"""Makes the notebook for Jupyter of the one for marimo: `python -m tests.core.jupyter_notebook`."""
+"""Makes the notebooks for Jupyter of those for marimo: `python -m tests.core.jupyter_notebook`."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "train.py"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
 def jupyter_text(notebook: Path) -> str:
@@ -38,4 +38,5 @@ def jupyter_text(notebook: Path) -> str:
 
 
 if __name__ == "__main__":
-    NOTEBOOK.with_suffix(".ipynb").write_text(jupyter_text(NOTEBOOK), encoding="utf-8")
+    for notebook in NOTEBOOKS.glob("*.py"):
+        notebook.with_suffix(".ipynb").write_text(jupyter_text(notebook), encoding="utf-8")

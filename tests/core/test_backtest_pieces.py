@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.csv
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 import buckets
 from buckets.archive.history import History
 from buckets.errors import BucketsError
+from buckets.history import scoring
 from buckets.history.backtest.backtest import archive_pieces, event_pieces, table_pieces
 from buckets.lists.list_file import load_list
 from tests.core.archived_job import ArchivedJob
@@ -46,8 +48,10 @@ def archived_job(folder, rows, positions: Sequence[int] = ()) -> tuple[ArchivedJ
 
 
 @settings(max_examples=examples(6))
-@given(payments(), cuts(), st.integers(0, 49), st.integers(1, 30))
-def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(tmp_path_factory, rows, positions, at, longer):
+@given(payments(), cuts(), st.integers(0, 49), st.integers(1, 30), st.sampled_from([1, 3, 500_000]))
+def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(
+    tmp_path_factory, rows, positions, at, longer, joined
+):
     rows = [*ROWS, *rows]
     job, history = archived_job(tmp_path_factory.mktemp("job"), rows, positions)
     begin = rows[at % len(rows)]["t"]
@@ -55,8 +59,9 @@ def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(tmp_path
     live = [row for row in job.pipeline.output("alerts") if begin <= row["event_time"] < end]
     for history_ms in (None, 50 + longer):
         asked = backtest(RULES, span=(begin, end), history_ms=history_ms)
-        report = asked.run(pieces_of(history, asked))
-        tables = alerts(pieces_of(history, asked))
+        with mock.patch.object(scoring, "JOINED_ROWS", joined):
+            report = asked.run(pieces_of(history, asked))
+            tables = alerts(pieces_of(history, asked))
         found = [row for row in rows_of(tables) if begin <= row["event_time"] < end]
         assert in_order(found) == in_order(live)
         assert report.total.alerts == len(live)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from buckets.archive.history import History
+from buckets.history import scoring
 from buckets.history.features import FeatureRun
 from buckets.history.scoring import score_archive
 from buckets.outputs.columns import EVALUATIONS
@@ -69,7 +70,9 @@ def features(
     return run, pa.concat_tables(run.tables_of(history, score)).to_pylist()
 
 
-def test_features_of_an_archive_are_the_recorded_evaluations(history):
+@pytest.mark.parametrize("joined", [7, 500_000])
+def test_features_of_an_archive_are_the_recorded_evaluations(history, monkeypatch, joined):
+    monkeypatch.setattr(scoring, "JOINED_ROWS", joined)
     job, past = history
     run, found = features(past)
     assert [row["position"] for row in found] == list(range(61))

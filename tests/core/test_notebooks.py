@@ -1,4 +1,4 @@
-"""The notebooks run as they are, and the one for Jupyter is the one for marimo."""
+"""The notebooks run as they are, and those for Jupyter are those for marimo."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.jupyter_notebook import NOTEBOOK, jupyter_text
+from tests.core.jupyter_notebook import NOTEBOOKS, jupyter_text
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"PAYMENTS": "10000", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -33,19 +33,29 @@ def check(printed: str) -> None:
     assert all(float(each["precision"]) > 0.5 and float(each["recall"]) > 0.1 for each in (rules, model))
 
 
-def test_the_notebook_of_marimo_runs_as_a_script():
-    check(ran(sys.executable, str(NOTEBOOK)))
+def check_live(printed: str) -> None:
+    """What the stream computed is what the history says, and the model found fraud."""
+    found = re.search(r"live: ([\d,]+) payments, 0 different, (\d+) of the 100", printed)
+    assert found is not None, printed
+    assert "0" not in found.groups()
+
+
+@pytest.mark.parametrize(("name", "check"), [("train", check), ("live", check_live)])
+def test_a_notebook_of_marimo_runs_as_a_script(name, check):
+    check(ran(sys.executable, str(NOTEBOOKS / f"{name}.py")))
 
 
 @pytest.mark.nightly
 def test_the_notebook_of_jupyter_runs(tmp_path):
     done = tmp_path / "done.ipynb"
     execute = "from nbclient.cli import main; main()"
-    ran(sys.executable, "-c", execute, str(NOTEBOOK.with_suffix(".ipynb")), "--output", str(done))
+    ran(sys.executable, "-c", execute, str(NOTEBOOKS / "train.ipynb"), "--output", str(done))
     outputs = [out for cell in json.loads(done.read_text())["cells"] for out in cell.get("outputs", [])]
     check("".join("".join(out["text"]) for out in outputs if out.get("name") == "stdout"))
     assert any("image/png" in out.get("data", {}) for out in outputs)
 
 
-def test_both_notebooks_are_the_same():
-    assert NOTEBOOK.with_suffix(".ipynb").read_text(encoding="utf-8") == jupyter_text(NOTEBOOK)
+@pytest.mark.parametrize("name", ["train", "live"])
+def test_both_notebooks_are_the_same(name):
+    notebook = NOTEBOOKS / f"{name}.py"
+    assert notebook.with_suffix(".ipynb").read_text(encoding="utf-8") == jupyter_text(notebook)

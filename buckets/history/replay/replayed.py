@@ -167,7 +167,7 @@ class ReplayedPieces:
             return cut_as == "joined" and same and recorded.terms(one.batch_id) is recorded.terms(other.batch_id)
 
         cut_off = replace(history, recorded=recorded.until(last_batch))
-        self._rows, self._spans = ArchiveRows(history.archive), spans_of(cut_off, is_alike)
+        self._rows, self._spans = ArchiveRows(history.archive), spans_of(cut_off, is_alike, cuts_batches=False)
 
     def __len__(self) -> int:
         """Return how many pieces there are."""
