@@ -172,7 +172,7 @@ class Evaluator:
             BucketsError: as `evaluate`; also if a rule is over alerts, or none is evaluated.
         """
         table = FeatureTable(self._rule_set, self._schema, flags)
-        job = replace(self._job, scorer=replace(self._job.scorer, evaluations=False, features=True))
+        job = replace(self._job, scorer=replace(self._job.scorer, evaluations=False, features=True, alerts=False))
         pieces = list(numbered(self._arrivals(events), 0))
         return table.rows(pieces, job.score_batch(pieces, self._rule_set).payloads, ids)
 

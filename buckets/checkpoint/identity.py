@@ -242,6 +242,7 @@ class Terms(BaseModel):
         event_schema: what an event is.
         engine: the settings that decide results.
         evaluations: whether there is a result for every event and rule, fired or not.
+        features: whether features are put out as columns, for a DataFrame.
         output: the kind of output that results go to.
         arrival: the column that orders the arrivals, where there is one.
         isolation: which messages of topics are read; None of other sources.
@@ -256,6 +257,7 @@ class Terms(BaseModel):
     event_schema: EventSchema
     engine: EngineSettings
     evaluations: bool
+    features: bool = False
     output: str
     arrival: str | None = None
     isolation: str | None = None

@@ -71,11 +71,6 @@ def with_declared(
     return pa.record_batch(others | {field_column(at): fields[name] for at, name in enumerate(schema.field_names)})
 
 
-def with_fields_of(rows: pa.RecordBatch, read: EventSchema, wanted: EventSchema) -> pa.RecordBatch:
-    """Bring rows that were read by one event schema into the form of another, which declares some of its fields."""
-    return rows if read.field_names == wanted.field_names else with_declared(rows, declared_fields(rows, read), wanted)
-
-
 class MissingColumn(BucketsError):
     """Events have no id, no time, or nothing that orders them."""
 

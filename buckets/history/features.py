@@ -232,7 +232,7 @@ class FeatureRun:
 
     def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         """Compute the rows of events, in the order of arrival, in tables of about half a million."""
-        scorer = Scorer(self._schema, self._engine, evaluations=False, features=True)
+        scorer = Scorer(self._schema, self._engine, evaluations=False, features=True, alerts=False)
         job = InMemoryJob(scorer)
         for lists, arrived in _together(arrivals):
             job.scorer = replace(scorer, lists=lists)

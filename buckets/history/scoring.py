@@ -188,8 +188,8 @@ class ArchivePieces:
 
 def scorer_of(piece: ArchivePiece, put_out: PutOut) -> Scorer:
     """Return what scores a piece."""
-    terms = piece.terms
-    return Scorer(terms.event_schema, terms.engine, put_out == "evaluations", piece.lists, put_out == "features")
+    terms, features = piece.terms, put_out == "features"
+    return Scorer(terms.event_schema, terms.engine, put_out == "evaluations", piece.lists, features, not features)
 
 
 def score_pieces(pieces: Iterable[ArchivePiece], put_out: PutOut = "alerts") -> Iterator[ScoredPiece]:

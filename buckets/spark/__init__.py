@@ -12,13 +12,34 @@ if TYPE_CHECKING:
     from buckets.spark.frame_backtest import backtest
     from buckets.spark.frame_input import FrameError, rules, schema
     from buckets.spark.frames import EvaluatedFrame, evaluate, features, with_features
+    from buckets.spark.live import LiveFrame, QueryRules, StreamQuery, stream
+    from buckets.spark.live_batch import StreamBatch
+    from buckets.spark.session import session_settings
 
 _FROM = {
     "frame_backtest": ("backtest",),
     "frame_input": ("FrameError", "rules", "schema"),
     "frames": ("EvaluatedFrame", "evaluate", "features", "with_features"),
+    "live": ("LiveFrame", "QueryRules", "StreamQuery", "stream"),
+    "live_batch": ("StreamBatch",),
+    "session": ("session_settings",),
 }
-__all__ = ["EvaluatedFrame", "FrameError", "backtest", "evaluate", "features", "rules", "schema", "with_features"]
+__all__ = [
+    "EvaluatedFrame",
+    "FrameError",
+    "LiveFrame",
+    "QueryRules",
+    "StreamBatch",
+    "StreamQuery",
+    "backtest",
+    "evaluate",
+    "features",
+    "rules",
+    "schema",
+    "session_settings",
+    "stream",
+    "with_features",
+]
 
 if not TYPE_CHECKING:
 

@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame
 from buckets.archive.arrived_rows import ArrivedInTask, archived_rows
 from buckets.checkpoint.identity import Terms
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import fan_out_parsed
+from buckets.engine.batch.fan_out import ShardMessage, fan_out_parsed
 from buckets.engine.batch.payload import PASSING
 from buckets.events.arrivals import convert
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, spill_of_task, terms_of_task
+from buckets.spark.frame_rows import ROW, rows_payload
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.worker import settle
@@ -56,6 +57,8 @@ def fan_out_rows(
         if rows.num_rows:
             parsed = convert(rows, schema, required)
             messages = list(fan_out_parsed(rows, parsed, rule_set, schema, engine, lists))
+            if ROW in rows.schema.names:
+                messages.append(ShardMessage(PASSING, rows_payload(rows)))
             if arrived is not None:
                 arrived.take(archived_rows(rows, parsed, schema))
             shards = [shard_keys.key_of(message.shard) for message in messages]

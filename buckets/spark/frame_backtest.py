@@ -24,7 +24,8 @@ from buckets.history.scoring import ScoredPiece, scorer_of
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.moment import TimeRange, moment_ms
 from buckets.rules.rule import Rule
-from buckets.spark.frame_input import SLICE_ROWS, check_columns_of, in_utc, slices, told_as
+from buckets.spark.frame_input import check_columns_of, told_as
+from buckets.spark.frame_rows import SLICE_ROWS, in_utc, slices
 from buckets.spark.frames import SLICE_BITS, in_order, numbers_of_slices, settings_over
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
 from buckets.spark.worker import settle

@@ -3,7 +3,7 @@
 What is wrong with any of it is a `FrameError`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,24 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.types import StructField, StructType
 
+from buckets.engine.results.feature_table import FeatureTable
 from buckets.errors import BucketsError
+from buckets.evaluation import OF_SOURCE
 from buckets.events.arrivals import check_columns
 from buckets.events.field_paths import containers, reachable
 from buckets.events.message_fields import schema_to_read
 from buckets.events.schema import EventSchema, load_event_schema
+from buckets.outputs.columns import output_columns
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from buckets.spark.frame_rows import numbered_names, quoted
+from buckets.spark.scored_batch import in_microseconds
 from buckets.stores.location import location
 from buckets.validation import first_fault
-
-SLICE_ROWS = 100_000  # Rows of a slice, at most
-_SLICE_BYTES = 128 << 20  # Bytes of its rows, at most and about, whatever the size of a value
 
 
 class FrameError(BucketsError, ValueError):
@@ -116,6 +119,13 @@ def check_is_frame(frame: DataFrame) -> None:
         raise FrameError(message, "NOT_A_FRAME")
 
 
+def check_order(order_by: Sequence[str | Column]) -> None:
+    """See that columns that say in which order rows arrived are several, at least one (`ORDER_MISSING`)."""
+    if isinstance(order_by, str | Column) or not order_by:
+        message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
+        raise FrameError(message, "ORDER_MISSING")
+
+
 def reads(schema: EventSchema, column: str) -> bool:
     """Return whether a column of a DataFrame is a field of events, or has some in it."""
     names = schema_to_read(schema).field_names
@@ -134,42 +144,38 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     return pa.schema(kinds)
 
 
-def slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of a partition, up to `SLICE_ROWS` and about `_SLICE_BYTES` at once."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        fitting = max(1, min(SLICE_ROWS, _SLICE_BYTES * len(batch) // max(1, batch.nbytes)))
-        for piece in (batch.slice(first, fitting) for first in range(0, len(batch), fitting)):
-            if waiting and (rows + len(piece) > SLICE_ROWS or size + piece.nbytes > _SLICE_BYTES):
-                yield pa.Table.from_batches(waiting).combine_chunks()
-                waiting, rows, size = [], 0, 0
-            waiting.append(piece)
-            rows, size = rows + len(piece), size + piece.nbytes
-    if rows:
-        yield pa.Table.from_batches(waiting).combine_chunks()
-
-
-def numbered_names(count: int) -> list[str]:
-    """Return names of columns on their way: Spark finds them by name there, and not those with a point or twice."""
-    return [f"c{number}" for number in range(count)]
-
-
-def in_utc(rows: pa.Table) -> pa.Table:
-    """Return rows whose times are written as in UTC, not as in the time zone of the session."""
-    for index, field in enumerate(rows.schema):
-        if ", tz=" in str(field.type) and ", tz=UTC]" not in str(field.type):
-            kind = to_arrow_type(from_arrow_type(field.type), timezone="UTC")
-            rows = rows.set_column(index, field.name, rows.column(index).cast(kind))
-    return rows
-
-
 def hash_of_all(frame: DataFrame) -> Column:
     """Return the hash of all columns, by which rows that are equal in the order come."""
-    columns = [F.col(f"`{field.name.replace('`', '``')}`") for field in frame.schema]
+    columns = [F.col(quoted(name)) for name in frame.columns]
     has_no_hash = [any(kind in field.dataType.simpleString() for kind in ("map<", "variant")) for field in frame.schema]
     hashable = [
         F.to_json(F.struct(column)) if is_hashed_as_text else column
         for column, is_hashed_as_text in zip(columns, has_no_hash, strict=True)
     ]
     return F.xxhash64(*(hashable if any(has_no_hash) else ["*"]))
+
+
+def output_kinds(schema: EventSchema) -> dict[str, pa.Schema]:
+    """Return the outputs and their columns, as DataFrames have them: without those that say where rows stood."""
+    return {
+        name: in_microseconds(pa.schema([field for field in written if field.name not in OF_SOURCE]))
+        for name, written in output_columns(schema.largest_scale).items()
+    }
+
+
+def beside_kinds(table: FeatureTable, frame: StructType) -> StructType:
+    """Return the columns of features, none of which a DataFrame may have already (`COLUMN_TAKEN`)."""
+    kinds = from_arrow_schema(in_microseconds(table.beside_columns))
+    taken = {name.casefold() for name in frame.names} & {name.casefold() for name in kinds.names}
+    if taken:
+        message = f"columns {', '.join(sorted(taken))}: the result has columns of these names besides; rename yours"
+        raise FrameError(message, "COLUMN_TAKEN")
+    return kinds
+
+
+def numbered_kinds(kinds: Sequence[StructField]) -> StructType:
+    """Return columns under numbered names: Spark finds no column by a name with a point, or one that is there twice."""
+    names = numbered_names(len(kinds))
+    return StructType(
+        [StructField(to, kind.dataType, kind.nullable, kind.metadata) for to, kind in zip(names, kinds, strict=True)]
+    )

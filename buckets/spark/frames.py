@@ -20,7 +20,7 @@ from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DatetimeType, NumericType, StructField, StructType
+from pyspark.sql.types import DatetimeType, NumericType
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
@@ -28,25 +28,25 @@ from buckets.engine.results.feature_table import FeatureTable
 from buckets.engine.stages.in_memory import OutputDecoder, memory_stores
 from buckets.engine.stages.shard import Scorer
 from buckets.errors import first_line
-from buckets.evaluation import OF_SOURCE, Evaluator
+from buckets.evaluation import Evaluator
 from buckets.events.parquet_rows import plain_table_arrivals
 from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists
-from buckets.outputs.columns import output_columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.frame_input import (
     FrameError,
+    beside_kinds,
     check_columns_of,
     check_is_frame,
+    check_order,
     hash_of_all,
-    in_utc,
-    numbered_names,
+    numbered_kinds,
+    output_kinds,
     reads,
-    slices,
     told_as,
 )
-from buckets.spark.scored_batch import in_microseconds
+from buckets.spark.frame_rows import in_utc, numbered_names, slices
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, by_slice
 from buckets.spark.worker import settle
 
@@ -138,19 +138,11 @@ def features(
     work = _prepared(frame, rules, schema, engine, lists, is_of_features=True)
     with told_as("INVALID_RULES"):
         table = FeatureTable(work.rule_set, schema, flags)
-    beside = from_arrow_schema(in_microseconds(table.beside_columns))
-    taken = {name.casefold() for name in frame.columns} & {name.casefold() for name in beside.names}
-    if taken:
-        message = f"columns {', '.join(sorted(taken))}: the result has columns of these names besides; rename yours"
-        raise FrameError(message, "COLUMN_TAKEN")
+    beside = beside_kinds(table, frame.schema)
     kinds = [*frame.schema.fields, *beside.fields]
-    names = numbered_names(len(kinds))
-    numbered = [
-        StructField(to, kind.dataType, kind.nullable, kind.metadata) for to, kind in zip(names, kinds, strict=True)
-    ]
     scored = _scored(work, frame, order_by)
     by_slice = scored.repartition(work.scorer.engine.shards, "slice").sortWithinPartitions("slice")
-    scored_rows = by_slice.mapInArrow(partial(work.features, table), StructType(numbered))
+    scored_rows = by_slice.mapInArrow(partial(work.features, table), numbered_kinds(kinds))
     return scored_rows.toDF(*(kind.name for kind in kinds))
 
 
@@ -164,10 +156,7 @@ class EvaluatedFrame:
     def __init__(self, work: _Work, completed: DataFrame) -> None:
         """Keep what gives the outputs."""
         self._work, self._completed = work, completed
-        self._kinds = {
-            name: in_microseconds(pa.schema([field for field in written if field.name not in OF_SOURCE]))
-            for name, written in output_columns(work.scorer.schema.largest_scale).items()
-        }
+        self._kinds = output_kinds(work.scorer.schema)
 
     def __getattr__(self, name: str) -> DataFrame:
         """Return an output."""
@@ -245,7 +234,8 @@ def _prepared(
     with told_as("INVALID_RULES"):
         rule_set = Evaluator(rules, schema, engine, lists).rule_set
     check_columns_of(frame, schema, rule_set)
-    scorer = Scorer(schema, settings, evaluations=not is_of_features, lists=lists, features=is_of_features)
+    wanted = {"evaluations": not is_of_features, "features": is_of_features, "alerts": not is_of_features}
+    scorer = Scorer(schema, settings, lists=lists, **wanted)
     return _Work(scorer, rule_set)
 
 
@@ -253,7 +243,7 @@ def settings_over(frame: DataFrame, engine: EngineSettings | None) -> EngineSett
     """Return settings with as many shards as the session of a batch DataFrame keeps busy; another frame is refused."""
     check_is_frame(frame)
     if frame.isStreaming:
-        message = "frame: is a stream; give a batch DataFrame, or run a job over the stream with `buckets run`"
+        message = "frame: is a stream; take bs.stream, or give a batch DataFrame"
         raise FrameError(message, "STREAMING_FRAME")
     shards = max(_FEWEST_SHARDS, 2 * frame.sparkSession.sparkContext.defaultParallelism)
     return (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
@@ -274,9 +264,7 @@ def in_order(
 
     Columns are those that an event schema reads, or all. On their way they have other names.
     """
-    if isinstance(order_by, str | Column) or not order_by:
-        message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
-        raise FrameError(message, "ORDER_MISSING")
+    check_order(order_by)
     try:
         ordered = _spread(frame, order_by, parts).select("*", hash_of_all(frame).alias(_HASH))
         ordered = ordered.sortWithinPartitions(*order_by, _HASH)

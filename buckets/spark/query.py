@@ -40,7 +40,7 @@ from buckets.spark.batch_properties import set_batch
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
-from buckets.spark.session import shuffle_partitions
+from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
@@ -67,6 +67,7 @@ class Scoring:
     sink: Sink  # where results go
     state: StateSettings = field(default_factory=StateSettings)  # how much memory the state's log and caches take
     partitions: int | None = None  # over how many a new checkpoint spreads its shards; None: as the session has it
+    session: Mapping[str, str] = field(default_factory=dict)  # what the session needs while the query starts
     single_stage: bool = False  # whether one task does a whole batch, without a shuffle: least delay, one core
     patience: Patience = field(default_factory=Patience)  # what is done about faults of Kafka
     # checks that batches arrive in order; None where the source has no order across them
@@ -97,7 +98,8 @@ class ScoringQuery:
         self._arrivals, engine = scoring.arrivals, scoring.terms.engine
         self._bounds = Bounds.of_each(scoring.state.log, scoring.state.cache, engine.shards)
         partitions = scoring.partitions or shuffle_partitions(scoring.arrivals.frame.sparkSession)
-        self._shard_keys = ShardKeys.of(engine.shards, scoring.checkpoint.job.spread(partitions))
+        self._partitions = scoring.checkpoint.job.spread(partitions)
+        self._shard_keys = ShardKeys.of(engine.shards, self._partitions)
         self._driver = DriverStore(scoring.checkpoint.driver)
         self._spilled = spill_folder(scoring.checkpoint.path)
         self._running = Running(self._begin, self._score_batch, scoring.patience)
@@ -112,7 +114,9 @@ class ScoringQuery:
             messages = messages.coalesce(1)
         produced = windows_stage(messages, self._bounds, self._shard_keys)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
-        self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
+        partitions = {PARTITIONS: str(self._partitions)} if scoring.session else {}
+        with settings_while(self._arrivals.frame.sparkSession, {**scoring.session, **partitions}):
+            self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:
             self._on_phase(self._reading)
         return self._query

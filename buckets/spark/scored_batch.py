@@ -56,7 +56,7 @@ def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produce
 
     def work(pieces: Iterable[tuple[int, list[bytes]]]) -> Iterator[Produced]:
         rule_set, terms = rule_set_of_task(), terms_of_task()
-        scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task())
+        scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
         for number, payloads in pieces:
             of_piece = [*payloads, *(each for at in lying for each in at.payloads([number]))]
             yield from beyond_share(fired_parts(scorer, of_piece, rule_set), PIECES, rule_set, terms)
@@ -84,7 +84,7 @@ class ScoredBatch:
     @property
     def fills(self) -> list[bytes]:
         """How far each shard has come with each fill, as JSON."""
-        return self._payloads(FILLS)
+        return self.payloads(FILLS)
 
     @property
     def decoder(self) -> OutputDecoder:
@@ -93,28 +93,29 @@ class ScoredBatch:
 
     def has(self, output: str) -> bool:
         """Return whether an output has rows."""
-        return bool(self._payloads(output))
+        return bool(self.payloads(output))
 
-    def _payloads(self, output: str) -> list[bytes]:
+    def payloads(self, output: str) -> list[bytes]:
+        """Return the payloads of an output, or where they lie."""
         return [row.payload for row in self.rows if row.output == output]
 
     def spilled(self, output: str) -> list[Spilled]:
         """Return where payloads of an output lie that are not on the driver."""
-        found = (spilled(packed) for packed in self._payloads(output))
+        found = (spilled(packed) for packed in self.payloads(output))
         return [each for each in found if each is not None]
 
     def table(self, output: str) -> pa.Table:
         """Return the rows of an output that has some; what lies in files is read."""
-        payloads = self._payloads(output)
+        payloads = self.payloads(output)
         return self.decoder.table(output, (each for packed in payloads for each in payloads_of(packed)))
 
     def tables_at_hand(self, output: str) -> Iterator[pa.Table]:
         """Yield the rows of an output that are on the driver."""
-        return self.decoder.tables(output, (each for each in self._payloads(output) if spilled(each) is None))
+        return self.decoder.tables(output, (each for each in self.payloads(output) if spilled(each) is None))
 
     def small_alerts(self) -> tuple[pa.Table, ...]:
         """Return its alerts, without those of a shard and group that are more than `SMALL_BYTES`."""
-        packed = self._payloads(columns.ALERTS)
+        packed = self.payloads(columns.ALERTS)
         small = (each for each in packed if len(each) <= SMALL_BYTES and spilled(each) is None)
         return tuple(map(payload.unpack, small))
 
@@ -141,7 +142,7 @@ def score_batch(
     session = produced.sparkSession
     # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
     rows = [Produced(row.output, row.rows, bytes(row.payload)) for row in produced.collect()]
-    scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists)
+    scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists, terms.features)
     arrived = [ArrivedRows.read(row.payload) for row in rows if row.output == ARRIVED]
     has_files = any(spilled(row.payload) is not None for row in rows) or any(each.path for each in arrived)
     is_thinned = any(row.output == PARTS and spilled(row.payload) is not None for row in rows)

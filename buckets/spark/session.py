@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -25,9 +25,12 @@ from buckets.java.jars import jar_paths, s3_jar_paths
 from buckets.java.java import find_java
 from buckets.spark.session_folder import (
     S3A,
+    SHARDS,
     STORE_FILE_MANAGER,
+    SessionFolder,
     SessionPlaces,
     has_class,
+    has_places,
     jvm_has_ended,
     kill_jvm,
     last_error,
@@ -35,6 +38,7 @@ from buckets.spark.session_folder import (
     missing_python,
     open_places,
     schemes_of,
+    shards_of,
     store_settings,
     take_signals,
     under_spark_submit,
@@ -139,6 +143,7 @@ million payments over 13 groupings a JVM has 1.1 to 1.5 GB and not 2.3, for 10 s
 _EXTENSIONS, _BULK_EXTENSION = "spark.sql.extensions", "buckets.BulkExtension"
 """Ours makes one call of entries of the state that are read or written together, and not one each: a payment whose key
 lies in the store costs the task's thread 5 us of CPU with it and 27 us without."""
+_WITH_BULK = f"io.delta.sql.DeltaSparkSessionExtension,{_BULK_EXTENSION}"
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 """What says how the files of a checkpoint are written, here where they lie on a disk."""
 SETTINGS: Mapping[str, str] = {
@@ -197,6 +202,19 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+QUERY_SETTINGS = {
+    name: SETTINGS[name]
+    for name in (
+        "spark.sql.streaming.stateStore.providerClass",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled",
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled",
+    )
+}
+"""Those that a query needs in a session of a user's, which can be set while it runs."""
+
+
 def settings_of_user(extra: Mapping[str, str | int | bool]) -> dict[str, str]:
     """Return the settings of the user: those of spark-submit, and over them those of a configuration."""
     submitted = dict(SparkConf().getAll()) if under_spark_submit() else {}
@@ -204,7 +222,7 @@ def settings_of_user(extra: Mapping[str, str | int | bool]) -> dict[str, str]:
     return {**submitted, **own}
 
 
-def session_settings(
+def _settings_of_job(
     session_places: SessionPlaces,
     shards: int,
     extra: Mapping[str, str | int | bool],
@@ -222,22 +240,39 @@ def session_settings(
     named_places = session_places.settings(options, has_executors)
     settings = {
         **SETTINGS,
-        **({_EXTENSIONS: f"{SETTINGS[_EXTENSIONS]},{_BULK_EXTENSION}"} if has_bulk_extension else {}),
+        **({_EXTENSIONS: _WITH_BULK} if has_bulk_extension else {}),
         **store_settings(stores),
         **({FILE_MANAGER: STORE_FILE_MANAGER} if isinstance(checkpoint, StorePath) else {}),
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": "4g",
         PARTITIONS: str(min(shards, cores)),
-        "spark.jars": ",".join(str(path) for path in jars),
-        # Spark looks for its own jars with the file system of `fs.file.impl`, so that must be there from the start.
-        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jars),
-        # Workers are forked from a process in which the engine is loaded.
-        "spark.python.daemon.module": "buckets.spark.worker_daemon",
+        **_with_jars(jars),
         **(EXECUTOR_SETTINGS if has_executors else {}),
         **own,
         **{key: value for key, value in named_places.items() if key not in own or key == _JAVA_OPTIONS},
     }
     return {key: value for key, value in settings.items() if not (under_spark_submit() and key in _OF_SPARK_SUBMIT)}
+
+
+def _with_jars(jars: Sequence[Path]) -> dict[str, str]:
+    return {
+        "spark.jars": ",".join(str(path) for path in jars),
+        # Spark looks for its own jars with the file system of `fs.file.impl`, so that must be there from the start.
+        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jars),
+        # Workers are forked from a process in which the engine is loaded.
+        "spark.python.daemon.module": "buckets.spark.worker_daemon",
+    }
+
+
+def session_settings() -> dict[str, str]:
+    """Return settings with which a session of yours scores a stream as fast as a job, and reads and writes Delta.
+
+    `SparkSession.builder.config(map=buckets.spark.session_settings())` takes them. Without them a stream gives the same
+    results; a session that is there already cannot take them.
+    """
+    catalog, sockets = "spark.sql.catalog.spark_catalog", "spark.python.unix.domain.socket.enabled"
+    names = (catalog, sockets, "spark.hadoop.fs.file.impl", FILE_MANAGER)
+    return {**{name: SETTINGS[name] for name in names}, _EXTENSIONS: _WITH_BULK, **_with_jars(jar_paths())}
 
 
 STOP_WITHIN_S = 30.0
@@ -282,7 +317,7 @@ def start_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session_places = open_places(logs)
     conf = SparkConf().setAppName(name)
-    conf.setAll(list(session_settings(session_places, shards, extra or {}, checkpoint, places).items()))
+    conf.setAll(list(_settings_of_job(session_places, shards, extra or {}, checkpoint, places).items()))
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         with watched_start(patience_ms), session_places.inherited():
@@ -315,6 +350,31 @@ def start_session(
 def shuffle_partitions(session: SparkSession) -> int:
     """Return over how many partitions a session spreads the state of a new checkpoint."""
     return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+@contextlib.contextmanager
+def settings_while(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Have a session start something with these settings, of which a query gets a copy; then it has its own again."""
+    before = dict(session.conf.getAll) if settings else {}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            if name in before:
+                session.conf.set(name, before[name])
+            else:
+                session.conf.unset(name)
+
+
+def remember_shards(session: SparkSession) -> None:
+    """Tell the workers of a session of a user's where they share what they remember of shards, if all are here."""
+    context = session.sparkContext
+    if is_local(context.master or "") and SHARDS not in {*os.environ, *context.environment} and not has_places():
+        folder = SessionFolder()
+        atexit.register(folder.remove)
+        context.environment[SHARDS] = str(shards_of(folder))
 
 
 class _AtExit:

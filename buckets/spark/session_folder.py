@@ -359,7 +359,14 @@ _places: SessionPlaces | None = None
 
 def log_path() -> str:
     """Return where Spark's own log of this process is, in words."""
-    return str(_places.logs.path) if _places is not None and _places.logs is not None else "the log of spark-submit"
+    if _places is not None and _places.logs is not None:
+        return str(_places.logs.path)
+    return "the log of spark-submit" if under_spark_submit() else "Spark's own log"
+
+
+def has_places() -> bool:
+    """Return whether the session of this process was started by this project."""
+    return _places is not None
 
 
 def open_places(logs: Path | None) -> SessionPlaces:

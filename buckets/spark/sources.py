@@ -11,22 +11,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamReader
-from pyspark.sql.types import (
-    ByteType,
-    DateType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    ShortType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
 from buckets.config.source import DeltaSource, FileSource, KafkaSource, ParquetSource, TextSource, TopicSelection
 from buckets.errors import BucketsError
 from buckets.events.arrivals import (
-    BROKEN,
     INGESTED,
     POSITION,
     RAW,
@@ -34,16 +23,15 @@ from buckets.events.arrivals import (
     SOURCE_ORDER,
     MissingColumn,
     check_columns,
-    field_column,
-    with_fields_of,
 )
-from buckets.events.field_paths import Step, array_path, reachable, to_list
+from buckets.events.field_paths import reachable
 from buckets.events.json_records import record_arrivals
 from buckets.events.message_fields import HEADERS, STAMPED, as_declared, columns_beside_value, schema_to_read
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import KEY, EventSchema
 from buckets.events.source_files import line_reader, plain_path, readable_files
 from buckets.spark.batch_properties import terms_of_task
+from buckets.spark.frame_rows import Arrange, by_number, column_at, order_number, travelling
 from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
 
@@ -187,66 +175,33 @@ def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, plain)
 
 
-_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-_MOMENTS = (DateType, TimestampType, TimestampNTZType)
-
-
 def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) -> ArrivalStream:
     """Open a Delta table as a stream, in the order of a column."""
     assert source.arrival is not None
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
     frame = reader.format("delta").load(source.path)
-    columns = to_arrow_schema(frame.schema)
-    readable = schema_to_read(schema)
-    there = reachable(readable.field_names, columns)
+    there = reachable(
+        [*schema_to_read(schema).field_names, source.arrival], to_arrow_schema(frame.schema, timezone="UTC")
+    )
     check_columns(there, schema, source.path, source.arrival)
-    fields = [
-        (_column(name, columns) if name in there else F.lit(None).cast("string")).alias(field_column(index))
-        for index, name in enumerate(readable.field_names)
-    ]
-    order = _order(frame, source)
-    missing = F.lit(f"{source.arrival}: is missing or null, and gives the arrival order")
-    known = F.coalesce(order, F.lit(0).cast("long"))
-    origin = [F.lit("").alias(SOURCE), known.alias(SOURCE_ORDER), known.alias(POSITION)]
-    rows = frame.select(*origin, F.when(order.isNull(), missing).alias(BROKEN), *fields)
-
-    def pick(batches: Iterable[pa.RecordBatch], of_batch: EventSchema) -> Iterator[pa.RecordBatch]:
-        wanted = schema_to_read(of_batch)
-        return as_declared((with_fields_of(batch, readable, wanted) for batch in batches), of_batch)
-
-    return ArrivalStream(rows, pick, lambda wanted: schema_to_read(wanted).field_names, schema)
-
-
-def _column(name: str, columns: pa.Schema) -> Column:
-    """Return a column, or the field to which its name is the path; of structs in a list, all of theirs."""
-    array = None if name in columns.names else array_path(name)
-    outermost, *inside = [name] if name in columns.names else to_list(name)
-    column = _stepped(F.col("`" + str(outermost).replace("`", "``") + "`"), inside)
-    return column if array is None else F.transform(column, lambda element: _stepped(element, array.steps))
-
-
-def _stepped(column: Column, steps: Sequence[Step]) -> Column:
-    for step in steps:
-        column = column.getField(step) if isinstance(step, str) else F.get(column, F.lit(step))
-    return column
-
-
-def _order(frame: DataFrame, source: DeltaSource) -> Column:
-    """Return the arrival column as an integer; moments in microseconds."""
-    assert source.arrival is not None
-    column = _column(source.arrival, to_arrow_schema(frame.schema))
+    column = column_at(source.arrival, frame)
     kind = frame.select(column.alias(source.arrival)).schema[0].dataType
-    if isinstance(kind, _MOMENTS):
-        return F.unix_micros(column.cast(TimestampType()))
-    if isinstance(kind, DecimalType) and kind.scale == 0:
-        return column.try_cast("long")
-    if not isinstance(kind, _INTEGERS):
+    order = order_number(column, kind)
+    if order is None:
         message = (
             f"events {source.path}: column {source.arrival!r} is of type {kind.simpleString()} and cannot be "
             "source.arrival; name a column of whole numbers, dates or timestamps"
         )
         raise BucketsError(message)
-    return column.cast("long")
+    return open_frame(frame, [order], schema, by_number, source.arrival)
+
+
+def open_frame(
+    frame: DataFrame, order: Sequence[Column], schema: EventSchema, arrange: Arrange, what: str, has_rows: bool = False
+) -> ArrivalStream:
+    """Open the rows of a stream, arranged by the columns of an order, `what` in words; with whole rows beside them."""
+    rows, pick = travelling(frame, order, schema, arrange, what, has_rows)
+    return ArrivalStream(rows, pick, lambda wanted: schema_to_read(wanted).field_names, schema)
 
 
 def kafka_options(kafka: "KafkaSettings") -> dict[str, str]:

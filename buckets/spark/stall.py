@@ -5,6 +5,7 @@ is ended. Nothing is lost by any of it: the batch is not committed, and runs aga
 """
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -127,7 +128,8 @@ class StallWatch:
     def __enter__(self) -> Self:
         """Begin to watch."""
         self.mark("the start of the query")
-        for name, work in (("stall watch", self._watch), ("finished tasks", self._follow_tasks)):
+        watching = (("stall watch", self._watch), ("finished tasks", self._follow_tasks))
+        for name, work in watching if math.isfinite(self._patience_s) else ():
             threading.Thread(target=work, name=name, daemon=True).start()
         return self
 

@@ -57,7 +57,7 @@ class Windows(StatefulProcessor):
         from buckets.state.layer import Layer
 
         payloads, terms, rule_set = (bytes(row.payload) for row in rows), terms_of_task(), rule_set_of_task()
-        scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task())
+        scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
         layer = Layer(self._entries, caches_of_worker(), self._bounds)
         store = ShardStore(
             heads=Section(layer, HEADS),

@@ -15,10 +15,8 @@ from buckets.events.arrivals import (
     event_json,
     field_column,
     parse,
-    with_fields_of,
     without_column,
 )
-from buckets.events.schema import EventSchema
 from tests.core.examples import SCHEMA
 from tests.core.pipeline import arrivals
 
@@ -76,16 +74,6 @@ def test_a_row_that_is_no_event_is_a_dead_letter_with_its_position_reason_and_te
     ]
     assert events.event_id.to_pylist() == ["e", "z"]
     assert events.measures["amount"].tolist() == [150, 150]
-
-
-def test_rows_that_were_read_by_a_schema_with_more_fields_in_another_order_are_the_same_events():
-    more = {"country": "string", **dict(reversed(SCHEMA.attributes.items()))}
-    read = EventSchema.model_validate(SCHEMA.model_dump() | {"attributes": more})
-    rows = [GOOD | {"country": "no"}, GOOD | {"id": "z", "payer": None, "country": None}]
-    found, dead_letters = parse(with_fields_of(arrivals(rows, read), read, SCHEMA), SCHEMA, NEEDED)
-    expected, others = parsed(*rows)
-    assert dead_letters == others != []
-    assert vars(found) == vars(expected)
 
 
 def test_what_no_rule_needs_may_be_null():

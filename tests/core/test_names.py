@@ -61,6 +61,9 @@ ELSEWHERE = {
 CALLED_BY_OTHERS = {
     "AGGREGATE",  # the registry of aggregates, which asks each module for it
     "getCondition",  # who catches errors as those of PySpark
+    "exception",  # who looks at a query as at one of PySpark
+    "for_each_batch",  # who streams a DataFrame
+    "write_delta",
     "init",  # Spark's StatefulProcessor
     "handleInputRows",
     "yaml_implicit_resolvers",  # PyYAML's loaders

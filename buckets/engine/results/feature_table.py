@@ -38,13 +38,17 @@ Int64s = npt.NDArray[np.int64]
 class FeatureTable:
     """The columns of features of a rule set, and what makes rows of them."""
 
-    def __init__(self, rule_set: RuleSet, schema: EventSchema, flags: bool = False) -> None:
+    def __init__(
+        self, rule_set: RuleSet, schema: EventSchema, flags: bool = False, refuses_others: bool = True
+    ) -> None:
         """Choose the columns; with `flags` each feature has two more, whether it is exact and whether it is warm.
 
-        BucketsError if no rule over events is evaluated, or one is over alerts.
+        BucketsError if no rule over events is evaluated, or one is over alerts, unless these are to be left out.
         """
         rules = [rule for rule in rule_set.rules if rule.is_evaluated]
-        _check(rules)
+        if refuses_others:
+            _check(rules)
+        rules = [rule for rule in rules if rule.on == "events"]
         named = (feature.group_by or () for rule in rules for feature in rule.features.values())
         grouped = chain(*(rule.group_by for rule in rules), *named)
         self._rule_set, self._schema = rule_set, schema
@@ -110,7 +114,7 @@ class FeatureTable:
             row = np.full(size, -1, np.int64)
             row[table[POSITION].to_numpy() - first] = np.arange(len(table))
             tables[rule_id] = table, pa.array(row[chosen], mask=row[chosen] < 0)
-        kinds = self.columns.types[-len(self._sources) :]
+        kinds = self.columns.types[len(self.columns) - len(self._sources) :]
         for source, kind in zip(self._sources, kinds, strict=True):
             if source[0] not in tables:
                 yield pa.nulls(len(chosen), kind)

@@ -146,7 +146,7 @@ def complete_batch(
     """Complete a batch from what its shards put out; return what is put out besides, and what became of each event.
 
     Counts, parts and, if rules are over alerts, alerts are read. `is_thinned` says that only those parts are left which
-    `fired_parts` keeps; it has put out the evaluations of their rules.
+    `fired_parts` keeps; it has put out the evaluations and features of their rules.
     """
     read: dict[str, list[bytes]] = {COUNTS: [], PARTS: [], **({ALERTS: []} if rule_set.alert_groups else {})}
 
@@ -158,7 +158,7 @@ def complete_batch(
         return noted
 
     note(produced)
-    meeting = replace(scorer, evaluations=scorer.evaluations and not is_thinned)
+    meeting = replace(scorer, evaluations=False, features=False) if is_thinned else scorer
     besides = note(cross_group_outputs(meeting, read[PARTS], rule_set, stores.cross_group))
     besides += note(alert_outputs(scorer, read.get(ALERTS, []), rule_set, stores))
     return besides, account_batch(batch_id, rule_set, read[COUNTS])

@@ -62,6 +62,7 @@ from buckets.rules.rule_set import RuleSet
 Int64s = npt.NDArray[np.int64]
 COUNTS = "counts"  # The output that carries counts of events, as JSON
 ARRIVED = "arrived"  # The output that carries what tasks have read, for the archive
+ROWS = "rows"  # The output that carries the rows of a DataFrame, as they came
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ class Scorer:
     evaluations: bool  # whether every evaluation is put out, or alerts only
     # those of the batch, into which filters and conditions may look
     lists: Lists = field(default_factory=lambda: NO_LISTS)
-    features: bool = False  # whether features are put out as columns, in place of alerts and evaluations
+    features: bool = False  # whether features are put out as columns
+    alerts: bool = True  # whether alerts are put out
 
     def score(
         self,
@@ -105,6 +107,8 @@ class Scorer:
                 yield Produced(ARRIVED, 0, packed[1:])
             elif packed[:1] == payload.FILL:
                 is_asked = True
+            elif packed[:1] == payload.ROWS:
+                yield Produced(ROWS, 0, packed)
             else:
                 table = payload.unpack(packed)
                 yield Produced(columns.DEAD_LETTERS, table.num_rows, packed)
@@ -189,14 +193,14 @@ class Scorer:
         if policies.state.write():
             share.eviction.schedule.remembered.add(group.state_id)
         yield from chain(
-            *(self.alerts(of, what, version) for of, what in decided),
+            *(self.decided_alerts(of, what, version) for of, what in decided),
             self._evaluations(of_group, judged),
             _side_outputs(of_group),
         )
 
-    def alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
+    def decided_alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
         """Put out the alerts of rules."""
-        for output, rows in () if self.features else decided.rows().items():
+        for output, rows in decided.rows().items() if self.alerts else ():
             table = alert_table(results, version, decided, output, rows)
             by_rule = {}
             if output not in columns.VARIANT_OUTPUTS:  # of which there may be very many rules
@@ -328,7 +332,7 @@ def cross_group_outputs(
         eviction.end()
     counted = Counted()
     for judged, decided in met:
-        alerts = (scorer.alerts(of, what, rule_set.version) for of, what in decided)
+        alerts = (scorer.decided_alerts(of, what, rule_set.version) for of, what in decided)
         yield from counted.each(judged.table.group, chain(*alerts, scorer.conditions(judged, rule_set.version)))
     if met:
         yield counted.produced()

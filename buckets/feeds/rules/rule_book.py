@@ -261,6 +261,10 @@ class RuleBook:
             return Revision(before, refused=refused)
         return revision
 
+    def refusals(self, asked: Sequence[RuleChange]) -> Sequence[Refusal]:
+        """Return which changes the next batch would refuse if nothing else came before them."""
+        return self._revise(RuleRead(list(asked)), self._current, 0).refused
+
     def _arrived(self, batch_id: int) -> Stretches:
         """Return the event times that had arrived when a batch had run."""
         record = self._batches.before(batch_id + 1)

@@ -1,0 +1,185 @@
+"""A micro-batch of `buckets.spark.stream` as its user gets it: what came out, as DataFrames.
+
+What shards put out is on the driver, as payloads, or lies in files. A DataFrame of an output reads these, so that
+reading several scores nothing again.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from buckets.engine.batch import payload
+from buckets.engine.results.feature_table import FeatureTable
+from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.in_memory import OutputDecoder
+from buckets.engine.stages.shard import ROWS
+from buckets.engine.values.feature_rules import FEATURES
+from buckets.errors import kind_and_line
+from buckets.outputs import columns
+from buckets.spark.frame_input import FrameError, beside_kinds, numbered_kinds, output_kinds
+from buckets.spark.frame_rows import numbered_names, of_rows
+from buckets.spark.scored_batch import ScoredBatch
+from buckets.spark.spilled import payloads_of, spilled
+from buckets.spark.worker import settle
+
+_OF_OUTCOME = (columns.COLLISIONS, columns.LATE_EVENTS, columns.DUPLICATES, columns.DEAD_LETTERS)
+"""The outputs that say what became of an event that was not evaluated."""
+_HERE_BYTES = 1 << 20  # Payloads of less are decoded on the driver: a task of Python takes longer to begin
+Share = Sequence[bytes]  # Payloads, or where they lie, that a task decodes together
+
+
+@dataclass(frozen=True)
+class _Decode:
+    """Decodes an output."""
+
+    output: str
+    decoder: OutputDecoder
+    kinds: pa.Schema
+
+    def __call__(self, share: Share) -> pa.Table:
+        payloads = (each for packed in share for each in payloads_of(packed))
+        return self.decoder.table(self.output, payloads).select(self.kinds.names).cast(self.kinds)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Puts features beside rows."""
+
+    table: FeatureTable
+    payloads: dict[str, list[bytes]]  # by output, what shards have put out
+
+    def __call__(self, share: Share) -> pa.Table:
+        (packed,) = (each for packed in share for each in payloads_of(packed))
+        rows = payload.unpack(packed)
+        first = int(payload.group_of(rows))
+        own = {
+            output: [of_rows(each, first, len(rows)) for packed in several for each in payloads_of(packed)]
+            for output, several in self.payloads.items()
+        }
+        of_output = {output: [each for each in several if len(payload.unpack(each))] for output, several in own.items()}
+        beside = self.table.beside(of_output, len(rows))
+        every = [*rows.columns, *beside.columns]
+        return pa.table(every, names=numbered_names(len(every)))
+
+
+class StreamBatch:
+    """A micro-batch that has been scored: an attribute for each output, a DataFrame that lives as long as the function.
+
+    Outputs: `features` are the columns of the stream, and beside them `outcome`, for each rule its features as
+    `RULE.FEATURE`, and `RULE.fired`, as `buckets.spark.features` gives them. `alerts`, `shadow_alerts`, `held_alerts`,
+    `evaluations`, `late_events`, `collisions`, `duplicates` and `dead_letters` are as `buckets.spark.evaluate` gives
+    them. A batch that is tried again has the same rows.
+
+    Attributes:
+        id: its number, from 0; the same when it is tried again, so that a sink can pass over what it has.
+        rules_version: the version of the rules that evaluated it.
+        account: how many events of each group had which outcome.
+    """
+
+    def __init__(self, batch: ScoredBatch, frame: StructType, flags: bool, identity: str) -> None:
+        """Keep what came out; `frame` are the columns of the stream, `identity` is that of its checkpoint."""
+        self._batch, self._frame, self._flags, self._identity = batch, frame, flags, identity
+        self.id: int = batch.account.batch_id
+        self.rules_version: int = batch.rule_set.version
+        self.account: BatchAccount = batch.account
+
+    @property
+    def features(self) -> DataFrame:
+        """The columns of the stream, and features beside them."""
+        batch = self._batch
+        self._see("features", batch.terms.features)
+        table = FeatureTable(batch.rule_set, batch.terms.event_schema, self._flags, refuses_others=False)
+        beside = beside_kinds(table, self._frame)
+        names = [*self._frame.names, *beside.names]
+        kinds = numbered_kinds([*self._frame.fields, *beside.fields])
+        payloads = {output: batch.payloads(output) for output in (FEATURES, *_OF_OUTCOME) if batch.has(output)}
+        return self._decoded([[row] for row in batch.payloads(ROWS)], _Beside(table, payloads), kinds).toDF(*names)
+
+    def __getattr__(self, name: str) -> DataFrame:
+        """Return an output."""
+        batch = self.__dict__.get("_batch")
+        kinds = {} if batch is None else output_kinds(batch.terms.event_schema)
+        if batch is None or name not in kinds:
+            message = f"there is no output {name!r}; there are features, {', '.join(kinds)}"
+            raise AttributeError(message)
+        self._see(name, name != columns.EVALUATIONS or batch.terms.evaluations)
+        payloads = batch.payloads(name)
+        # An event that is a dead letter of several groups has one row.
+        shares = [payloads] if name == columns.DEAD_LETTERS and payloads else [[packed] for packed in payloads]
+        decode = _Decode(name, batch.decoder, kinds[name])
+        return self._decoded(shares, decode, from_arrow_schema(kinds[name]))
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes, with those of outputs."""
+        return [*super().__dir__(), *output_kinds(self._batch.terms.event_schema)]
+
+    def write_delta(self, frame: DataFrame, path: str | Path, **options: Any) -> None:
+        """Append a DataFrame to a Delta table exactly once, however often the batch is tried.
+
+        Delta remembers for each table the last batch of this stream; `options` are further ones of Delta's writer.
+        """
+        application = f"{self._identity}-{path}"
+        writer = frame.write.format("delta").mode("append").options(**options)
+        writer.option("txnAppId", application).option("txnVersion", self.id).save(str(path))
+
+    def _see(self, output: str, is_kept: bool) -> None:
+        if not is_kept:
+            message = f"{output}: are not computed by this stream; start it with bs.stream(..., {output}=True)"
+            raise FrameError(message, "NOT_COMPUTED")
+
+    def _decoded(self, shares: Sequence[Share], decode: Callable[[Share], pa.Table], kinds: StructType) -> DataFrame:
+        """Return the rows of shares, decoded here if they are few, or by tasks."""
+        session = self._batch.session
+        sizes = [_HERE_BYTES if spilled(packed) else len(packed) for share in shares for packed in share]
+        if sum(sizes) < _HERE_BYTES and "variant" not in kinds.simpleString():
+            return session.createDataFrame(pa.concat_tables(map(decode, shares)) if shares else [], kinds)
+
+        def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from decode(shares[number]).combine_chunks().to_batches()
+            settle()
+
+        tasks = min(len(shares), 2 * session.sparkContext.defaultParallelism)
+        return session.range(0, len(shares), 1, tasks).mapInArrow(stage, kinds)
+
+
+class BatchFailed(FrameError):
+    """A function that was given a batch has failed."""
+
+
+class FunctionSink:
+    """Gives each batch to a function of the user's.
+
+    Attributes:
+        failure: what the function has raised; None while it has not.
+        thread: in which it runs; None while it does not.
+    """
+
+    def __init__(self, work: Callable[[StreamBatch], object], frame: StructType, flags: bool, identity: str) -> None:
+        """Call `work`; the others are as for `StreamBatch`."""
+        self._work, self._of_batch = work, (frame, flags, identity)
+        self.failure: Exception | None = None
+        self.thread: int | None = None
+
+    def write(self, batch: ScoredBatch) -> None:
+        """Call the function."""
+        self.thread = threading.get_ident()
+        try:
+            self._work(StreamBatch(batch, *self._of_batch))
+        except Exception as error:
+            self.failure = error
+            message = (
+                f"for_each_batch: {kind_and_line(error)}, in batch {batch.account.batch_id}; it is not committed, and "
+                "the next start tries it again"
+            )
+            raise BatchFailed(message, "BATCH_FAILED") from error
+        finally:
+            self.thread = None
