@@ -20,6 +20,7 @@ BENCHMARKS = (
     "many_keys",
     "rules",
     "features",
+    "stream",
     "length",
     "skew",
     "team",

@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parents[1]
 VARYING: Final = (
     (r"\bprocess \d+", "process PID"),
     (r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-c000", "-ID-c000"),
-    (r"/\S+/logs/[0-9a-f]{8}\b|\bthe log of spark-submit\b", "LOGS"),
+    (r"/\S+/logs/[0-9a-f]{8}\b|\bthe log of (?:spark-submit|Spark)\b", "LOGS"),
     (r"\blimit of [\d,]+ open files\b", "limit of N open files"),
     (r"\b([a-z_]+)-[0-9a-f]{8}\b", r"\1-ID"),
     (r"\b(127\.0\.0\.1:|localhost:|port )\d{5}\b", r"\1PORT"),

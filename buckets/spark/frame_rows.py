@@ -19,7 +19,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
-    BooleanType,
     ByteType,
     DataType,
     DateType,
@@ -90,7 +89,7 @@ class Places(NamedTuple):
 
 Arrange = Callable[[Sequence[pa.Array], int], Places]
 """Given the columns of the order and how many rows of the task came before, says where rows stand."""
-_WHOLE = (ByteType, ShortType, IntegerType, LongType, BooleanType)
+_WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _MOMENTS = (DateType, TimestampType, TimestampNTZType)
 
 
@@ -118,7 +117,10 @@ def by_number(orders: Sequence[pa.Array], first: int) -> Places:
 def by_place(orders: Sequence[pa.Array], first: int) -> Places:
     """Arrange rows by several columns, of which a hash may be the last, so that each has a position of its own."""
     missing = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in orders])
-    keys = [column.fill_null("" if pa.types.is_string(column.type) else 0) for column in orders]
+    keys = [
+        column.fill_null(0) if pa.types.is_integer(column.type) else column.cast(pa.string()).fill_null("")
+        for column in orders
+    ]
     task, rows = TaskContext.get(), len(keys[0])
     assert task is not None
     if first + rows > 1 << _ROW_BITS or task.partitionId() >= 1 << (_PLACE_BITS - _ROW_BITS):
@@ -144,6 +146,8 @@ def _unsigned(numbers: pa.Array) -> UInt64s:
 
 
 def _digits(numbers: UInt64s) -> pa.Array:
+    if (numbers == numbers[0]).all():
+        return pa.repeat(f"{numbers[0]:020}", len(numbers))
     return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 20, "0")
 
 
@@ -241,11 +245,16 @@ def rows_payload(arrivals: pa.RecordBatch) -> bytes:
     return payload.pack(payload.ROWS, pa.RecordBatch.from_struct_array(arrivals.column(ROW)), str(first))
 
 
-def of_rows(packed: bytes, first: int, rows: int) -> bytes:
-    """Return what a payload of an output says of so many rows, the first of which has a place, at positions from 0."""
+def of_rows(packed: bytes, first: int, rows: int) -> bytes | None:
+    """Return what a payload of an output says of so many rows, the first of which has a place, at positions from 0.
+
+    None where it says nothing of them.
+    """
     table = payload.unpack(packed)
     places = (table[POSITION].to_numpy() & _PLACES) - first
     are_own = (places >= 0) & (places < rows)
+    if not are_own.any():
+        return None
     own, at = table.filter(pa.array(are_own)), table.schema.get_field_index(POSITION)
     numbered = own.set_column(at, POSITION, pa.array(places[are_own]))
     return payload.pack(packed[:1], numbered, payload.group_of(table))

@@ -74,8 +74,7 @@ class GivenRules(RuleFeed):
 
     def __init__(self) -> None:
         """Offer nothing yet."""
-        self._given: Sequence[Rule] | None = None
-        self._by_whom: dict[str, Any] = {}
+        self._given: tuple[Sequence[Rule], dict[str, Any]] | None = None
 
     def give(self, rules: Sequence[Rule], book: RuleBook, author: str = "", reason: str = "") -> None:
         """Offer rules to the next batch; BucketsError if they cannot follow those in force."""
@@ -83,12 +82,12 @@ class GivenRules(RuleFeed):
         refused = book.refusals(changes_between(book.in_force.rules, rules, **by_whom))
         if refused:
             raise BucketsError(refused[0].reason)
-        self._given, self._by_whom = rules, by_whom
+        self._given = rules, by_whom
 
     def read(self, in_force: Sequence[Rule] = ()) -> RuleRead:
         """Return how what was given last differs from the rules in force."""
         given, self._given = self._given, None
-        return RuleRead() if given is None else RuleRead(changes_between(in_force, given, **self._by_whom))
+        return RuleRead() if given is None else RuleRead(changes_between(in_force, given[0], **given[1]))
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         """End the query: these rules were valid when they were given."""
@@ -111,11 +110,6 @@ class QueryRules:
     def in_force(self) -> tuple[Rule, ...]:
         """The rules of this version."""
         return self._book.in_force.rules
-
-    @property
-    def fault(self) -> str | None:
-        """Why a file that is followed is not taken as it is, in one line; None where all is well."""
-        return self._book.fault
 
     def update(self, rules: RulesOrPath, author: str = "", reason: str = "") -> None:
         """Have the next batch evaluate other rules: those that are the same go on, and those that are missing go.

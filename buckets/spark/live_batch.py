@@ -60,11 +60,12 @@ class _Beside:
         rows = payload.unpack(packed)
         first = int(payload.group_of(rows))
         own = {
-            output: [of_rows(each, first, len(rows)) for packed in several for each in payloads_of(packed)]
+            output: [
+                *filter(None, (of_rows(each, first, len(rows)) for packed in several for each in payloads_of(packed)))
+            ]
             for output, several in self.payloads.items()
         }
-        of_output = {output: [each for each in several if len(payload.unpack(each))] for output, several in own.items()}
-        beside = self.table.beside(of_output, len(rows))
+        beside = self.table.beside(own, len(rows))
         every = [*rows.columns, *beside.columns]
         return pa.table(every, names=numbered_names(len(every)))
 

@@ -361,7 +361,7 @@ def log_path() -> str:
     """Return where Spark's own log of this process is, in words."""
     if _places is not None and _places.logs is not None:
         return str(_places.logs.path)
-    return "the log of spark-submit" if under_spark_submit() else "Spark's own log"
+    return f"the log of {'spark-submit' if under_spark_submit() else 'Spark'}"
 
 
 def has_places() -> bool:

@@ -21,6 +21,8 @@ import buckets
 import buckets.spark as bs
 from buckets.evaluation import Evaluator
 from buckets.spark import frame_rows, query
+from buckets.spark.state_carry import export_state
+from buckets.state_transfer.export_manifest import KEYS
 from tests.laws import examples
 from tests.spark.job_folder import FIRST_MTIME_S
 from tests.spark.test_frames import COLUMNS, OVER_ALERTS, RULES, SCHEMA, in_any_order, rows, table_of
@@ -269,6 +271,8 @@ def test_what_a_function_raises_is_the_cause_and_the_batch_is_tried_again(spark,
     assert dict(spark.conf.getAll) == before
     written = in_order(DeltaTable(table).to_pyarrow_table().to_pylist())
     assert [row["id"] for row in written] == [row["id"] for _, several in (seen[0], *seen[2:]) for row in several]
+    manifest = export_state(spark, tmp_path / "cp", tmp_path / "export", lambda line: None)
+    assert (manifest.batch_id, manifest.tables[KEYS].rows > 0) == (2, True)
 
 
 def test_what_cannot_run_is_refused_at_once(spark, tmp_path):
