@@ -5,6 +5,7 @@ commit of the next version, with the number of its batch. Where that version exi
 its commit says whether the batch is in the table, or whether the next version has to be tried.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -147,7 +148,21 @@ class KeptTable:
         """Append, and return the table after it; None where it has to be opened anew."""
         rows = make()
         columns = head.columns_of(rows) or rows.schema
-        return self._put(head, number, with_columns(rows, columns), write_apart(columns))
+        files = write_apart(columns)
+        try:
+            return self._put(head, number, with_columns(rows, columns), files)
+        except BaseException:
+            self._discard_uncommitted(number, files)
+            raise
+
+    def _discard_uncommitted(self, number: int, files: Sequence[DataFile]) -> None:
+        """Remove the files of an append that has failed, unless its commit has been made all the same.
+
+        Where that cannot be told they stay, and upkeep removes those that no commit names.
+        """
+        with contextlib.suppress(Exception):
+            if not self._open().has(number):
+                discard(files)
 
     def _put(self, head: _Head, number: int, rows: pa.Table, files: Sequence[DataFile]) -> _Head | None:
         """Append rows, and more of them in files that no commit names yet; return as `_appended`."""
@@ -170,8 +185,11 @@ class KeptTable:
             discard(files)
             return None
         own = [write_data_file(self._path, [rows], columns)] if len(rows) else []
-        # Should it fail, the files stay, for the commit may have been made; upkeep removes those that none names.
-        after = self._committed(head, number, [*own, *files])
+        try:
+            after = self._committed(head, number, [*own, *files])
+        except BaseException:
+            self._discard_uncommitted(number, own)
+            raise
         if after is not None:
             return after
         discard(own)
