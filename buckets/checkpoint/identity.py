@@ -98,6 +98,10 @@ class CheckpointIdentity:
             several = [spelling for spelling in self.schema.spellings(name) if spelling in written.field_names]
             if len(several) > 1:
                 return f"was made with {' and '.join(several)} as different fields, and aliases make one of them"
+        for first, name in written.new_names.items():
+            other = first if first in self.schema.field_names else self.schema.new_names.get(first, name)
+            if name in self.schema.field_names and other != name:
+                return f"was made with {first} as a name of field {name} before, and now it is one of field {other}"
         written, now = written.renamed(self.schema.new_names), fixed_settings(self.schema)
         for name, before in fixed_settings(written).items():
             if before != now[name]:

@@ -211,6 +211,9 @@ def _read(record: StorePath, patience_s: float = PATIENCE_S) -> tuple[LeaseRecor
     return LeaseRecord(**json.loads(data)), tag
 
 
+_MOST_FAULTS = 10  # How often it is tried to make the folder of a lock
+
+
 class FileLock:
     """The lock of a checkpoint, taken and released any number of times."""
 
@@ -222,11 +225,18 @@ class FileLock:
 
     def take(self) -> None:
         """Lock the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already."""
-        path = lock_file(self._checkpoint)
+        path, faults = lock_file(self._checkpoint), 0
         while self._file is None:
             self._made += [folder for folder in (path.parent, self._checkpoint) if not folder.exists()]
-            with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
+            try:
                 path.parent.mkdir(parents=True, exist_ok=True)
+            except (FileNotFoundError, FileExistsError) as error:
+                faults += 1  # Where another start has removed a folder in between, it is made the next time.
+                if faults == _MOST_FAULTS:
+                    message = f"checkpoint {self._checkpoint}: cannot be made ({error.strerror}); name another folder"
+                    raise BucketsError(message) from None
+                continue
+            with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
                 file = stack.enter_context(path.open("a+", encoding="utf-8"))
                 _lock(file, self._checkpoint)
                 # Another start may have been refused in between, and have removed what it had made.

@@ -24,7 +24,9 @@ from buckets.history.scoring import ScoredPiece, scorer_of
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.moment import TimeRange, moment_ms
 from buckets.rules.rule import Rule
-from buckets.spark.frame_input import check_columns_of, told_as
+from buckets.spark.frame_input import FrameError, check_columns_of, told_as
+from buckets.spark.frame_input import rules as read_rules
+from buckets.spark.frame_input import schema as read_schema
 from buckets.spark.frame_rows import SLICE_ROWS, in_utc, slices
 from buckets.spark.frames import SLICE_BITS, in_order, numbers_of_slices, settings_over
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
@@ -104,8 +106,11 @@ def backtest(
         FrameError: as `features`; a sweep, an amount or fraud cannot be read, or no event is in the range
             (`INVALID_BACKTEST`).
     """
-    settings = settings_over(frame, engine)
+    settings, rules, schema = settings_over(frame, engine), read_rules(rules), read_schema(schema)
     if isinstance(fraud, DataFrame):
+        if schema.event_id not in fraud.columns:
+            message = f"fraud: has no column {schema.event_id!r}, which holds the ids of events that were fraud"
+            raise FrameError(message, "COLUMN_MISSING")
         column = F.col(f"`{schema.event_id}`").cast("string")
         fraud = dict.fromkeys(row[0] for row in fraud.select(column).distinct().collect())
     texts = [f"{name}={','.join(map(str, values))}" for name, values in (sweep or {}).items()]

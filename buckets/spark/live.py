@@ -397,7 +397,8 @@ def _order(frame: DataFrame, order_by: Sequence[str | Column]) -> list[Column]:
         except (AnalysisException, PySparkTypeError) as error:
             message = f"order_by: {first_line(error)}"
             raise FrameError(message, "COLUMN_MISSING") from None
-        key = order_key(column, kind)
+        is_sorted = re.search(r" NULLS (FIRST|LAST)'>$", repr(column)) is not None
+        key = None if is_sorted else order_key(column, kind)
         if key is None:
             message = (
                 f"order_by: a column of type {kind.simpleString()} gives no order here; name whole numbers, dates, "

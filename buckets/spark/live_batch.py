@@ -7,6 +7,7 @@ reading several scores nothing again.
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,12 @@ class StreamBatch:
     def __init__(self, batch: ScoredBatch, frame: StructType, flags: bool, identity: str) -> None:
         """Keep what came out; `frame` are the columns of the stream, `identity` is that of its checkpoint."""
         self._batch, self._frame, self._flags, self._identity = batch, frame, flags, identity
+        self._written: dict[str, DataFrame] = {}
         self.id: int = batch.account.batch_id
         self.rules_version: int = batch.rule_set.version
         self.account: BatchAccount = batch.account
 
-    @property
+    @cached_property
     def features(self) -> DataFrame:
         """The columns of the stream, and features beside them."""
         batch = self._batch
@@ -115,7 +117,8 @@ class StreamBatch:
         # An event that is a dead letter of several groups has one row.
         shares = [payloads] if name == columns.DEAD_LETTERS and payloads else [[packed] for packed in payloads]
         decode = _Decode(name, batch.decoder, kinds[name])
-        return self._decoded(shares, decode, from_arrow_schema(kinds[name]))
+        self.__dict__[name] = frame = self._decoded(shares, decode, from_arrow_schema(kinds[name]))
+        return frame
 
     def __dir__(self) -> list[str]:
         """Return the names of attributes, with those of outputs."""
@@ -125,7 +128,13 @@ class StreamBatch:
         """Append a DataFrame to a Delta table exactly once, however often the batch is tried.
 
         Delta remembers for each table the last batch of this stream; `options` are further ones of Delta's writer.
+
+        Raises:
+            FrameError: the batch has written another DataFrame to the table before (`WRITTEN_TWICE`).
         """
+        if self._written.setdefault(str(path), frame) is not frame:
+            message = f"write_delta: this batch has written to {path} before; write all its rows at once"
+            raise FrameError(message, "WRITTEN_TWICE")
         application = f"{self._identity}-{path}"
         writer = frame.write.format("delta").mode("append").options(**options)
         writer.option("txnAppId", application).option("txnVersion", self.id).save(str(path))

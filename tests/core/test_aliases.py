@@ -342,6 +342,12 @@ def test_a_checkpoint_goes_on_under_new_names_and_says_so(checkpoint, as_worded)
     conflict = basis(schema=joined).conflict(basis().to_json())
     assert conflict is not None
     assert as_worded(conflict)
+    taken = {"attributes": {**WHO.attributes, "payer": "string"}, "aliases": {}}
+    for other in (taken, {"aliases": {"a kind": ["payer"]}}):
+        changed = EventSchema.model_validate(WHO.model_dump() | other)
+        conflict = basis(schema=changed).conflict(now.to_json())
+        assert conflict is not None
+        assert as_worded(conflict)
 
 
 def test_an_alias_that_no_rule_names_changes_no_rules():

@@ -409,15 +409,14 @@ def test_a_retention_that_would_be_misread_keeps_all_and_is_told(path, kept, as_
 
 
 @pytest.mark.slow
-def test_files_that_are_gone_or_damaged_are_told_and_keep_nothing_else_from_being_done(path, monkeypatch):
-    monkeypatch.setattr(upkeep, "join_small_files", partial(join_small_files, fewest=2))
+def test_files_that_are_gone_or_damaged_are_told_and_keep_nothing_else_from_being_done(path):
     for number in range(upkeep.APPENDS):
         write_deltalake(path, rows_of(number), mode="append")
     gone, damaged, *_ = path.glob("*.parquet")
     gone.unlink()
     damaged.write_bytes(b"")
     said: list[str] = []
-    keeper = Upkeep([path], keep_ms=1, say=said.append)
+    keeper = Upkeep([path], keep_ms=1, say=said.append, join=partial(join_small_files, fewest=2))
     keeper.prepare(path)
     orphan = path / "part-00000-orphan.parquet"
     orphan.write_bytes(b"half a file")

@@ -269,7 +269,8 @@ def test_verdicts_go_through_a_topic_and_count_for_the_quality_of_rules(broker, 
 
 
 def test_small_files_are_joined_and_versions_are_kept_as_the_settings_say(broker, spark, tmp_path, sent, monkeypatch):
-    monkeypatch.setattr(upkeep, "join_small_files", partial(join_small_files, fewest=3))
+    joins = partial(upkeep.Upkeep, join=partial(join_small_files, fewest=3))
+    monkeypatch.setattr("buckets.spark.audit.Upkeep", joins)
     job = AuditJob(broker, tmp_path)
     for part in range(4):
         job.put(columns.ALERTS, sent[columns.ALERTS][part::4])

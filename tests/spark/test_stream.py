@@ -252,10 +252,14 @@ def test_what_a_function_raises_is_the_cause_and_the_batch_is_tried_again(spark,
         seen.append((batch.id, in_order(features.toArrow().to_pylist())))
         batch.write_delta(features, table)
         batch.write_delta(features, table)
+        assert batch.features is features
+        with pytest.raises(bs.FrameError, check=lambda error: error.getCondition() == "WRITTEN_TWICE"):
+            batch.write_delta(batch.alerts, table)
         if [number for number, _ in seen] == [0, 1]:
             message = "my own"
             raise KeyError(message)
 
+    spark.createDataFrame([(1,)], "n int").write.format("delta").save(str(tmp_path / "other"))  # Delta sets some too
     before = dict(spark.conf.getAll)
     rules = (*RULES, *OVER_ALERTS)
     live = bs.stream(stream_of(spark, tmp_path / "in"), rules, SCHEMA, checkpoint=tmp_path / "cp", order_by=["n"])
@@ -295,6 +299,7 @@ def test_what_cannot_run_is_refused_at_once(spark, tmp_path):
     assert refused(table_of(rows(1, 5))) == "NOT_A_FRAME"
     assert refused(order_by=[]) == refused(order_by="n") == "ORDER_MISSING"
     assert refused(order_by=["shop"]) == "ORDER_TYPE"
+    assert refused(order_by=[F.col("n").desc()]) == "ORDER_TYPE"
     assert refused(order_by=["m"]) == refused(frame.drop("amount")) == "COLUMN_MISSING"
     assert refused(frame.withColumn("Short.Value", F.lit(1))) == "COLUMN_TAKEN"
     assert refused(rules=[{"rule_id": "r"}]) == refused(rules=tmp_path / "none.yaml") == "INVALID_RULES"
