@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from buckets.printable import short_line
 
@@ -15,7 +16,7 @@ LIST_OF_EVENTS, FILE_OF_EVENTS = "(list of events)", "(file of events)"
 OF_ALL_RULES, BY_RULE = "(of all rules)", "(by rule)"  # The forms of values that may be written in two ways
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 """The name of an environment variable in a text; a configuration takes them, and no other file does."""
-_UNKNOWN = "extra_forbidden"
+_UNKNOWN, _OF_VALUE = "extra_forbidden", "value_error"
 _LIKENESS = 0.7  # From which share of equal letters on a name is taken for another one with a slip in it
 _NO_FIELDS = frozenset({"function-before", LIST_OF_EVENTS, FILE_OF_EVENTS, OF_ALL_RULES, BY_RULE})
 """Steps that pydantic takes inside one field."""
@@ -33,14 +34,15 @@ class Checked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def _faults(self) -> Iterator[str]:
-        """Yield what does not fit together; the first is refused."""
+    def _faults(self) -> Iterator[str | tuple[Location, str]]:
+        """Yield what does not fit together, some of it with its location; the first is refused."""
         yield from ()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         for fault in self._faults():
-            raise ValueError(fault)
+            at, text = ((), fault) if isinstance(fault, str) else fault
+            raise PydanticCustomError(_OF_VALUE, "{text}", {"text": text, "at": at})
         return self
 
 
@@ -71,7 +73,8 @@ def faults_of(
         elif location in meant:
             continue
         name = field_name((*prefix, *location))
-        faults.append(((*prefix, *location), f"{name}: {reason}" if name else reason))
+        inside = each.get("ctx", {}).get("at", ())
+        faults.append(((*prefix, *location, *inside), f"{name}: {reason}" if name else reason))
     return faults
 
 
@@ -136,7 +139,7 @@ def _reason(error: Any, takes_variables: bool) -> str:
         return "is missing"
     text = _KINDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
     given = error.get("input")
-    if error["type"] != "value_error" and isinstance(given, str | int | float | bool):
+    if error["type"] != _OF_VALUE and isinstance(given, str | int | float | bool):
         text = f"{text}, not {given!r}"
     named = VARIABLE.search(given) if isinstance(given, str) else None
     if named is not None and "environment variable" not in text:

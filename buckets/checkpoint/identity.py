@@ -159,9 +159,10 @@ class CheckpointIdentity:
 
     def schema_changes(self, written: EventSchema) -> Iterator[str]:
         """Yield a text for each change of the event schema that may change under a checkpoint."""
-        for name, new in self.schema.new_names.items():
-            if name in written.field_names:
-                yield f"{name} is {new} from now on; keys and ids of alerts of rules that group by it name {new}"
+        renamed = [f"{name} is {new}" for name, new in self.schema.new_names.items() if name in written.field_names]
+        if renamed:
+            what_follows = "keys and ids of alerts of rules that group by such a field have its new name"
+            yield f"{', '.join(renamed)} from now on; {what_follows}"
         written = written.renamed(self.schema.new_names)
         before, now = written.event_time, self.schema.event_time
         moved = {

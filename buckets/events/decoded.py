@@ -118,8 +118,10 @@ def decoded_fields(
     for name in schema.field_names:
         column, of_field = read(name)
         columns.append(without_faulty(column, of_field))
+        newer = [columns[schema.field_names.index(each)] for each in schema.newer_names(name)]
         for row, reason in of_field.items():
-            found.setdefault(row, f"{name}: {reason}")
+            if not any(values[row].is_valid for values in newer):
+                found.setdefault(row, f"{name}: {reason}")
     return Decoded(columns, found, frozenset(broken))
 
 

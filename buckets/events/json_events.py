@@ -7,7 +7,7 @@ does what it would let pass: a field that is given twice, and nesting without en
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -115,16 +115,19 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
     columns, doubtful = _decoded(texts, schema.field_names)
     for row in sorted(doubtful):
         try:
-            values = fields_of(texts[row].decode(), schema.field_names)
+            values = fields_of(texts[row].decode(), schema.field_names, schema.newer_names)
         except ValueError as error:
             reasons[row], values = str(error), [None] * len(columns)
         for column, value in zip(columns, values, strict=True):
             column[row] = value
-    for index, (name, column) in enumerate(zip(schema.field_names, columns, strict=True)):
+    named = dict(zip(schema.field_names, columns, strict=True))
+    for index, (name, column) in enumerate(named.items()):
         as_column = _as_lists if name in schema.arrays else _as_text
         texts, faults = as_column(column, schema.holds_text(name))
+        newer = [named[each] for each in schema.newer_names(name)]
         for row, fault in faults.items():
-            reasons[row] = reasons[row] or f"{name}: {fault}"
+            if all(values[row] is None for values in newer):
+                reasons[row] = reasons[row] or f"{name}: {fault}"
         rows = rows.append_column(field_column(index), texts)
     return replaced(rows, BROKEN, pa.array(reasons, pa.string()))
 
@@ -265,11 +268,18 @@ def has_plain_names(text: bytes) -> bool:
     return _ESCAPED_NAME.search(text) is None
 
 
-def fields_of(text: str, names: Sequence[str]) -> list[Any]:
-    """Return the fields of these names, None for those missing; ValueError if it is no object, or has one twice."""
+def fields_of(text: str, names: Sequence[str], newer: Callable[[str], Iterable[str]] = lambda name: ()) -> list[Any]:
+    """Return the fields of these names, None for those missing; ValueError if it is no object, or has one twice.
+
+    `newer` says of a name which others before it make up for it, so that it is not looked at.
+    """
     event = read_object(text)
     values = {name: _field(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
-    return [_named(values, name) for name in names]
+    found: dict[str, Any] = {}
+    for name in names:
+        has_newer = any(found[each] is not None for each in newer(name))
+        found[name] = None if has_newer else _named(values, name)
+    return [found[name] for name in names]
 
 
 def _named(values: Mapping[str, Any], name: str) -> Any:

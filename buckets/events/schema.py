@@ -23,7 +23,7 @@ from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.moment import moment_ms
 from buckets.stores.location import location
 from buckets.time_zone import is_zone
-from buckets.validation import Checked
+from buckets.validation import Checked, Location
 from buckets.yaml_file import load_model
 
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
@@ -230,7 +230,8 @@ class EventSchema(Checked):
             that is an object, `headers.` and the name of one, or `envelope.` and the path to what the source's envelope
             has beside the event.
         aliases: by field, the names that it had before, as in `{payer: [payerId]}`. Events that still have such a name
-            are read under the new one, which counts where an event has both. Rules in force and their state follow.
+            are read under the new one. Where an event has both, the new one counts, and an old one is not looked at;
+            of several old ones the first of the list that has a value counts. Rules in force and their state follow.
         csv: how files of CSV are written; other sources pass over it.
         records: where the events are in JSON files that hold one value, and not one object a line: `Records[]`, the
             list of that name in an object, `a.b[]`, one further inside, or `"[]"`, an array. Such a file is read whole,
@@ -254,7 +255,7 @@ class EventSchema(Checked):
     def _time_may_be_a_name(cls, value: object) -> object:
         return {"field": value} if isinstance(value, str) else value
 
-    def _faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str | tuple[Location, str]]:
         return chain(self._faults_of_fields(), self._faults_of_origins(), self._faults_of_aliases())
 
     def _faults_of_fields(self) -> Iterator[str]:
@@ -296,20 +297,24 @@ class EventSchema(Checked):
         if inside is not None and KEY in self.origins.values():
             yield f"origins: {KEY} is a key that is one value, and {inside} lies in one that is an object; take one"
 
-    def _faults_of_aliases(self) -> Iterator[str]:
+    def _faults_of_aliases(self) -> Iterator[tuple[Location, str]]:
         made = (self.event_id,) if self.identity.is_made else ()
         for name, aliases in self.aliases.items():
+            at = ("aliases", name)
             if name not in self.field_names:
-                yield f"aliases: {name!r} is not a field of the schema; declare it under its new name"
+                yield at, f"aliases: {name!r} is not a field of the schema; declare it under its new name"
             if name in (*made, *self.beside_value):
-                yield f"aliases: {name!r} does not lie in the value of an event, which alone has names; leave it out"
-            for alias in aliases:
+                reason = "does not lie in the value of an event, which alone has names; leave it out"
+                yield at, f"aliases: {name!r} {reason}"
+            for index, alias in enumerate(aliases):
+                here = (*at, index)
                 if alias in self.field_names:
-                    yield f"aliases: {alias!r} is another field of the schema; an old name belongs to one field alone"
+                    reason = "is another field of the schema; an old name belongs to one field alone"
+                    yield here, f"aliases: {alias!r} {reason}"
                 if [*chain(*self.aliases.values())].count(alias) > 1:
-                    yield f"aliases: {alias!r} is there twice; an old name belongs to one field alone"
+                    yield here, f"aliases: {alias!r} is there twice; an old name belongs to one field alone"
                 if is_array(alias) != (name in self.arrays):
-                    yield f"aliases: {alias!r} and {name!r} must both lead into a list, or neither"
+                    yield here, f"aliases: {alias!r} and {name!r} must both lead into a list, or neither"
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -366,6 +371,11 @@ class EventSchema(Checked):
     def spellings(self, name: str) -> tuple[str, ...]:
         """Return the name of a field, and those that it had before."""
         return (name, *self.aliases.get(name, ()))
+
+    def newer_names(self, name: str) -> tuple[str, ...]:
+        """Return the names of the same field that count before one of them; none of what is called as it is now."""
+        spellings = self.spellings(self.new_names.get(name, name))
+        return spellings[: spellings.index(name)]
 
     @property
     def id_names(self) -> list[str]:

@@ -219,6 +219,54 @@ def test_where_an_event_has_both_names_the_new_one_counts(tmp_path):
     assert found[0][-1] == 100
 
 
+BACK = {"who.payer": "payer", "who.account": "account"}
+UNUSABLE = {"id": ["1"], "at": {}, "payer": {"o": 1}, "account": [7], "vip": {}, "amount": ["1"], "tags": "a"}
+
+
+@pytest.mark.parametrize("names", [NAMES, {"payer": "debtor"}, {"amount": "sum"}])
+def test_an_old_name_is_not_looked_at_where_the_new_one_has_a_value(tmp_path, names):
+    (tmp_path / "old").mkdir()
+    expected = values_of(write_json(tmp_path / "old", ROWS[:1], {}), OLD)
+    row = {named(name, names): value for name, value in ROWS[0].items()}
+    unusable = {name: value for name, value in UNUSABLE.items() if named(name, names) != name}
+    assert values_of(write_json(tmp_path, [row | unusable], {}), with_new_names(OLD, names)) == expected
+    inside = with_new_names(OLD, {"payer": "who.payer"} | {"account": "who.account"})
+    assert values_of(write_json(tmp_path, [ROWS[0] | {"who": "x"}], {}), with_new_names(inside, BACK)) == expected
+
+
+def test_an_old_name_that_is_unusable_is_a_dead_letter_where_it_counts(tmp_path):
+    messages = [TestMessage(json.dumps({"id": "1", "at": 1, **row}).encode()) for row in ({"payer": {}}, {"payer": 1})]
+    dead = read_messages(tmp_path, messages, NEW.model_dump(mode="json"), {"format": "json"}, Pinned()).dead
+    assert list(dead.values()) == ["payer: is an object, and must be one value"]
+
+
+def test_in_avro_an_old_name_is_not_looked_at_where_the_new_one_has_a_value(tmp_path):
+    fields = [*AVRO["fields"], {"name": "debtor", "type": ["null", "string"]}]
+    fields[2] = {"name": "payer", "type": {"type": "record", "name": "Payer", "fields": []}}
+    kind = AVRO | {"fields": fields}
+    both = [{"id": each, "at": 1, "payer": {}, "debtor": debtor} for each, debtor in (("1", "x"), ("2", None))]
+    values = [avro_encoded(kind, dict.fromkeys(("account", "vip", "amount", "tags")) | row) for row in both]
+    source, pinned = {"format": "avro"}, Pinned(avro_schema=json.dumps(kind))
+    read = read_messages(
+        tmp_path, [TestMessage(value) for value in values], NEW.model_dump(mode="json"), source, pinned
+    )
+    assert ([event["debtor"] for event in read.events], len(read.dead)) == (["x"], 1)
+
+
+def test_of_several_old_names_the_first_with_a_value_counts(tmp_path):
+    schema = EventSchema.model_validate(OLD.model_dump() | {"aliases": {"payer": ["first", "second"]}})
+    several = [{"first": "a", "second": "b"}, {"first": None, "second": "b"}, {"second": "c", "first": "d"}]
+    path = write_json(tmp_path, [ROWS[0] | {"payer": None} | each for each in several], {})
+    assert [row[2] for row in values_of(path, schema)] == ["a", "b", "d"]
+
+
+def test_what_is_wrong_with_aliases_names_its_line(tmp_path):
+    path = tmp_path / "schema.yaml"
+    path.write_text("event_id: id\nevent_time: at\nattributes: {payer: string}\naliases:\n  payer:\n  - p\n  - at\n")
+    with pytest.raises(BucketsError, match=r"schema\.yaml:7: aliases: 'at'"):
+        buckets.load_event_schema(path)
+
+
 def test_a_field_that_is_there_under_an_old_name_is_not_missing(tmp_path):
     assert lacking([open_event_file(write_csv(tmp_path, ROWS, {}), NEW)], NEW, ["debtor", "sum"]) == ""
     without = write_json(tmp_path, [{"id": "1", "at": 1}], {})
