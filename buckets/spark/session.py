@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import resource
 import signal
 import sys
@@ -57,6 +58,8 @@ EXECUTOR_SETTINGS = {
     "spark.executor.logs.rolling.maxSize": str(10 << 20),
     "spark.executor.logs.rolling.maxRetainedFiles": "5",
 }
+_MASTER = re.compile(r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
+"""Spark's JVM ends at a master of another form, and only its log says why."""
 
 
 def is_local(master: str) -> bool:
@@ -311,6 +314,11 @@ def start_session(
         SparkContext._ensure_initialized()
         take_signals()
     own = settings_of_user(extra or {})
+    master = own.get("spark.master", "local")
+    if not _MASTER.fullmatch(master):
+        forms = "local[4] or local[*] for cores of this machine, spark://HOST:7077, k8s://https://HOST:443 or yarn"
+        message = f"Spark's master {master!r} is of no form that Spark knows; name {forms}"
+        raise BucketsError(message)
     named = own.get("spark.pyspark.python")  # which spark-submit alone would put there
     os.environ["PYSPARK_PYTHON"] = named or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if is_local(own.get("spark.master", "local")):

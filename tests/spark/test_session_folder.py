@@ -11,6 +11,7 @@ import pytest
 
 from buckets.errors import BucketsError
 from buckets.spark import session_folder
+from buckets.spark.session import start_session
 from buckets.spark.session_folder import FULL_BYTES, KEPT_LOGS, SessionFolder, SessionLogs
 
 HOLDING = """
@@ -133,3 +134,10 @@ def test_what_a_jvm_has_written_after_its_process_was_gone_is_removed_by_the_nex
     (first.path / "tmp").mkdir(parents=True)
     SessionFolder(tmp_path / "root").remove()
     assert not first.path.exists()
+
+
+@pytest.mark.parametrize("master", ["nonsense", "local[a]", "mesos://host:5050", "yarn-client"])
+def test_a_master_of_a_form_that_spark_does_not_know_is_named_before_java_starts(monkeypatch, as_worded, master):
+    monkeypatch.setattr("buckets.spark.session.find_java", lambda: None)
+    with pytest.raises(BucketsError, check=as_worded):
+        start_session("test", 1, {"spark.master": master})
