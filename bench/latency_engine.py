@@ -8,9 +8,12 @@ Like `buckets run` it keeps its status. With an `audit` in the configuration it 
 
 import contextlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
+
+from watched import FOLDER, watch_driver
 
 from buckets.config.job import load_job
 from buckets.metrics.endpoint import metrics_endpoint
@@ -23,6 +26,8 @@ from buckets.spark.prepared_job import Listener, job_session, prepare
 def main() -> None:
     """Run until told to end."""
     job = load_job(Path(sys.argv[1]))
+    if FOLDER in os.environ:
+        watch_driver()
 
     def on_batch(report: BatchReport) -> None:
         account = report.account

@@ -140,7 +140,7 @@ class LiveJob:
     @contextmanager
     def engine(self) -> Iterator[Engine]:
         """The engine, running."""
-        environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
         command = [sys.executable, str(HERE / "latency_engine.py"), str(self.conf)]
         said = self.conf.with_name("engine.log").open("w")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environment, cwd=ROOT)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from buckets.byte_strings import concatenated
 from buckets.config.engine import EngineSettings
@@ -38,7 +37,7 @@ from buckets.events.arrivals import (
     parse,
     skipped_rows,
 )
-from buckets.events.conversion import ARROW_TYPES
+from buckets.events.conversion import ARROW_TYPES, strings
 from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists, ListsAt
 from buckets.rules.completeness import stretches_of
@@ -295,7 +294,7 @@ def _partitioned(events: EventColumns, groups: Sequence[Group], passed: Flags, s
         return None
     layout = _layout(tuple((group.group_id, group.key_fields) for group in groups))
     columns = events.attributes | events.measures
-    texts = [strings_of(pc.cast(columns[field], pa.string())) for field in layout.fields]
+    texts = [strings_of(strings(columns[field])) for field in layout.fields]
     return Partitioned(*assign_shards(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
 
 

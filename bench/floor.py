@@ -1,0 +1,122 @@
+"""How much of a delay is Spark's own? Queries that do nothing and the product, in turns, from topic to topic.
+
+The producer keeps its own schedule, and each payment counts from the moment at which it was meant to be sent. What the
+queries do that do nothing is in `floor_engine.py`; the product has ten rules, in one group (`ours-1`) or in ten.
+
+    python bench/floor.py [--modes batch,state,ours-1,ours-10] [--rate 500] [--seconds 120] [--warm-up 120]
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+from latency import DRAIN_S, consume_alerts, quantiles
+from live_job import HISTORY_EVENTS, LiveJob, live_job, ten_rules
+from matplotlib.axes import Axes
+from measure import HERE, ROOT
+from report import Goal, Report
+
+OPTIONS = {"--modes": "batch,state,ours-1,ours-10", "--rate": "500", "--seconds": "120", "--warm-up": "120"}
+TIMES_AS_LONG = 1.5
+
+
+@contextmanager
+def bare_query(live: LiveJob, mode: str) -> Iterator[None]:
+    """A query that does nothing, running."""
+    command = [sys.executable, str(HERE / "floor_engine.py"), str(live.conf), mode]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    with (
+        live.conf.with_name("floor.log").open("w") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environment, cwd=ROOT) as process,
+    ):
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "started":
+            sys.exit(f"{mode} did not start: {live.conf.with_name('floor.log').read_text()[-2000:]}")
+        yield
+        process.terminate()
+
+
+@contextmanager
+def product(live: LiveJob) -> Iterator[None]:
+    """The product, running, with a history that it has scored."""
+    with live.engine() as engine:
+        live.send_history()
+        engine.wait_for(HISTORY_EVENTS)
+        yield
+
+
+def delays(mode: str, rate: int, warm_up_s: float, seconds: float) -> list[float]:
+    """Run one mode; the delays of payments after the warm-up, in ms."""
+    is_ours, found = mode.startswith("ours"), list[tuple[int, int]]()
+    stopping = threading.Event()
+
+    def take(alert: dict[str, Any]) -> None:
+        found.append((alert["event_time" if is_ours else "at"], time.time_ns() // 1_000_000))
+
+    with (
+        live_job(ten_rules(int(mode.partition("-")[2]) if is_ours else 1), {}) as live,
+        product(live) if is_ours else bare_query(live, mode),
+    ):
+        consumer = threading.Thread(target=consume_alerts, args=(live, stopping, take), daemon=True)
+        consumer.start()
+        begin_ms = time.time_ns() // 1_000_000 + warm_up_s * 1000
+        sent = int(live.producer(rate, warm_up_s + seconds).communicate()[0])
+        ends_s = time.monotonic() + 60
+        while len(found) < sent and time.monotonic() < ends_s:
+            time.sleep(0.1)
+        time.sleep(DRAIN_S)
+        stopping.set()
+        consumer.join()
+    if len(found) < sent:
+        sys.exit(f"{mode}: {sent - len(found):,} of {sent:,} payments did not come through")
+    return [came - due for due, came in found if due >= begin_ms]
+
+
+def main() -> None:
+    """Measure."""
+    report = Report("floor", __doc__, options=OPTIONS)
+    modes, rate = report.option("--modes").split(","), int(report.option("--rate"))
+    seconds, warm_up_s = (
+        (10.0, 10.0)
+        if report.quick
+        else (
+            float(report.option("--seconds")),
+            float(report.option("--warm-up")),
+        )
+    )
+    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for _ in range(report.repeats):
+        for mode in modes:
+            runs[mode].append(quantiles(delays(mode, rate, warm_up_s, seconds)) | {"load": os.getloadavg()[0]})
+            report.console.print(f"  {mode}: {json.dumps(runs[mode][-1])}", highlight=False)
+    found = {mode: {name: median(run[name] for run in of) for name in of[0]} for mode, of in runs.items()}
+    report.found["delay_ms"] = {mode: {"median": found[mode], "runs": of} for mode, of in runs.items()}
+    names = [name for name in found[modes[0]] if name != "load"]
+    rows = [(mode, *(f"{of[name]:,.0f}" for name in names)) for mode, of in found.items()]
+    report.table(f"{rate} payments/s, ms from payment to alert", ("Query", *names), rows)
+    for mode in modes:
+        if mode.startswith("ours") and "batch" in found:
+            for name in ("p50", "p99"):
+                times = found[mode][name] / found["batch"][name]
+                report.goal(Goal(f"{mode} against batch, {name}, times as long", times, at_most=TIMES_AS_LONG))
+
+    def draw(axes: Axes) -> None:
+        for name in ("p99", "p50"):
+            axes.barh(modes, [found[mode][name] for mode in modes], label=name)
+        axes.invert_yaxis()
+        axes.set(xlabel="ms from payment to alert", title=f"Delay at {rate} payments/s")
+        axes.legend()
+
+    report.write(draw)
+
+
+if __name__ == "__main__":
+    main()
