@@ -1,6 +1,6 @@
 """The command `buckets features`: what rules have computed at each event, as a table to train models on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,7 @@ from buckets.config.lists import list_faults
 from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
+from buckets.history.feature_folder import Unit
 from buckets.history.features import FeatureRun, check_output, read_ids, write_features
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import names
@@ -51,6 +52,9 @@ def features(
     flags: Annotated[
         bool, typer.Option("--flags", help="Add columns that say whether each feature is exact and warm.")
     ] = False,
+    by: Annotated[
+        Unit | None, typer.Option(help="Write a table by this unit of event time; it goes on where a run was stopped.")
+    ] = None,
     master: HistoryMaster = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Report what was written as JSON.")] = False,
@@ -62,7 +66,8 @@ def features(
     RULE.fired, or RULE.value of a rule with one aggregate. They are NULL where
     a rule was not evaluated; outcome says why. With CONF the history is the
     job's archive, and EVENTS lists the ids of events that get a row, such as
-    those with a label.
+    those with a label. With --by a table is written round by round: the same
+    command goes on after the last one, also with what has arrived since.
 
     \b
     Examples:
@@ -70,9 +75,9 @@ def features(
       buckets features my-rules.yaml --events table --schema my-schema.yaml --out features
       buckets features my-rules.yaml --conf conf/demo.yaml --out features.parquet --flags
       buckets features my-rules.yaml --conf conf/demo.yaml --events labels.csv --out features.parquet
+      buckets features my-rules.yaml --conf conf/demo.yaml --out by-day --by day --master local[4]
     """  # noqa: D301 - click needs the backspace itself
     console, size = Terminal(stderr=True), None
-    made: Callable[[], Iterator[pa.Table]]
     if conf is not None:
         options = {"--list": lists, "--arrival": arrival, "--engine": engine, "--schema": schema}
         option = next((option for option, value in options.items() if value), None)
@@ -83,10 +88,19 @@ def features(
         job = load_job(conf)
         run, history = _of_archive(job, conf, rules, events, flags, console)
         size = history.archive.end()
-        made = partial(_tables, run, job, history, master, console)
+
+        def made() -> Iterator[pa.Table]:
+            score = partial(scoring_of, job, master, history.archive.end(), console.say)
+            if folder is None:
+                yield from run.tables_of(history, score())
+                return
+            with folder.begun(run.question(history), overwrite) as first:
+                echo(f"{first:,} events are written" if first else f"{out} is begun", err=True)
+                yield from run.write(history, score(), folder, first)
     elif events is not None:
-        if master is not None:
-            message = "--master goes with --conf, the archive of a job; for other events see buckets.spark.features"
+        if master is not None or by is not None:
+            option = "--by" if master is None else "--master"
+            message = f"{option} goes with --conf, the archive of a job; for other events see buckets.spark.features"
             raise BucketsError(message)
         settings = EngineSettings() if engine is None else load_engine_settings(engine)
         known = given_lists(lists)
@@ -99,7 +113,7 @@ def features(
     else:
         message = "there are no events; name a file or table with --events, or a job that has an archive with --conf"
         raise BucketsError(message)
-    check_output(out, events, run.columns, overwrite)
+    folder = check_output(out, events, run.columns, overwrite, by)
     wanted = None if run.missing is None else len(run.missing)
     with progress_bar(console) as bar:
         task = bar.add_task("Events", total=size)
@@ -107,6 +121,8 @@ def features(
         def tables() -> Iterator[pa.Table]:
             for table in made():
                 bar.update(task, completed=run.arrived)
+                if folder is not None and not console.is_terminal:
+                    console.say(f"{run.arrived:,} of {size:,} events")
                 yield table
             if run.missing is not None and len(run.missing) == wanted:
                 message = f"none of the {wanted:,} events of --events {events} is in the archive; check its ids"
@@ -114,7 +130,11 @@ def features(
             if conf is None:
                 run.bad.check(f"--events {events}")
 
-        write_features(out, run.columns, tables())
+        if folder is None:
+            write_features(out, run.columns, tables())
+        else:
+            for _ in tables():
+                pass
     if run.missing:
         echo(f"{len(run.missing):,} of {wanted:,} events of --events are not in the archive", err=True)
     for line in run.bad.lines:
@@ -140,11 +160,6 @@ def _of_archive(
     refuse(list_faults(f"configuration {conf}", rule_set.rules, job.settings.lists))
     ids = None if events is None else read_ids(events, terms.event_schema.event_id)
     return FeatureRun(rule_set, terms.event_schema, terms.engine, ids, flags), history
-
-
-def _tables(run: FeatureRun, job: Job, history: History, master: str | None, console: Terminal) -> Iterator[pa.Table]:
-    """Compute the features of an archive."""
-    return run.tables_of(history, scoring_of(job, master, history.archive.end(), console.say))
 
 
 def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: str) -> RuleSet:

@@ -132,8 +132,8 @@ class DataFile:
     size_bytes: int  # how large it is
     written_ms: int  # when it was written, in ms since the epoch
     statistics: str  # what the log says of its columns, as JSON
-    # by partition column, the value that all of its rows have; the file itself lacks these columns
-    partition: Mapping[str, str]
+    # by partition column, the value that all of its rows have, None for null; the file itself lacks these columns
+    partition: Mapping[str, str | None]
 
     def added(self, data_change: bool) -> Action:
         """Return the action that adds it to its table; rows that only move from other files are no change of data."""

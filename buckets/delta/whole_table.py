@@ -44,9 +44,9 @@ def open_named(path: Path | str, otherwise: Callable[[str], str]) -> DeltaTable:
         raise BucketsError(otherwise(first_line(error.__cause__ or error))) from None
 
 
-def make_table(path: Path, columns: pa.Schema, properties: Mapping[str, str | None] | None = None) -> None:
+def make_table(path: Path, columns: pa.Schema, properties: Mapping[str, str | None] | None = None, **more: Any) -> None:
     """Make a table, unless it is there; its properties may be others than those of Delta."""
-    more: dict[str, Any] = {"configuration": properties and dict(properties), "raise_if_key_not_exists": False}
+    more |= {"configuration": properties and dict(properties), "raise_if_key_not_exists": False}
     tried(path, lambda: DeltaTable.create(str(path), columns, mode="ignore", **more))
 
 

@@ -1,14 +1,17 @@
 """Features of rules at each event of a table or an archive, as they were when it arrived, and where they are written.
 
-They go into one Parquet file or Delta table, whole or not at all.
+They go into one Parquet file or Delta table, whole or not at all, or into a folder, round by round (`feature_folder`).
 """
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +22,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from buckets import __version__
 from buckets.archive import arrived_rows
 from buckets.archive.history import History
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
-from buckets.delta.whole_table import is_table, open_table, query, quoted_column
+from buckets.delta.commits import LOG, DataFile
+from buckets.delta.whole_table import is_made, is_table, open_table, query, quoted_column
 from buckets.engine.results.feature_table import FeatureTable, numbered
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
@@ -36,12 +41,14 @@ from buckets.events.parquet_rows import field_batches, open_parquet
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import open_text
 from buckets.files import partial_of
+from buckets.history.feature_folder import LOCK, TIMELINES, WRITER, FeatureFolder, Unit
 from buckets.history.scoring import (
     JOINED_ROWS,
     NO_ROWS,
     ArchivePiece,
     ArchivePieces,
     ArchiveRows,
+    KeptTimelines,
     ScoreArchive,
     ScoredPiece,
     spans_of,
@@ -52,37 +59,45 @@ from buckets.rules.rule_set import RuleSet
 
 _NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")  # Letters that names of columns of Delta tables do not have
 _TIME = pa.timestamp("us", "UTC")
-_MARK, _WRITER = "description", "written by buckets features"
-"""Metadata of a file, description of a table: only files and tables with this mark are replaced."""
+_MARK = "description"  # Of the metadata of a file: only files with the mark `WRITER` are replaced
 
 
-def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite: bool) -> None:
+def check_output(
+    path: Path, source: Path | None, columns: pa.Schema, overwrite: bool, by: Unit | None = None
+) -> FeatureFolder | None:
     """See before features are computed that they can be written, to a file that ends in `.parquet` or a Delta table.
 
-    They do not go into what they are computed from; what is there is replaced only if that is allowed.
+    They do not go into what they are computed from; what is there is replaced only if that is allowed, or gone on with.
     """
     if source is not None and path.resolve() == source.resolve():
         message = f"--out {path}: holds the events; name another file or table"
         raise BucketsError(message)
     is_file = path.suffix == ".parquet"
-    if path.exists() and not (overwrite and _is_marked(path, is_file)):
-        wanted = "a file" if is_file else "a Delta table"
+    if by is not None and (is_file or by in columns.names):
+        message = f"--by {by}: writes a folder with this column; take a name without .parquet, or another unit"
+        raise BucketsError(message)
+    if path.exists() and not ((overwrite or by) and _is_marked(path, is_file, by)):
+        wanted = "a file" if is_file else "a Delta table" if by is None else f"a Delta table by {by}"
         missing = f"is there and is not {wanted} that `buckets features` wrote; name another, or remove it"
-        remedy = missing if overwrite else "is there; name another, or --overwrite"
+        remedy = missing if overwrite or by else "is there; name another, or --overwrite"
         message = f"--out {path}: {remedy}"
         raise BucketsError(message)
     name = next((name for name in columns.names if _NOT_IN_DELTA.intersection(name)), None)
     if name is not None and not is_file:
         message = f"--out {path}: column {name!r} cannot be in a Delta table; write a file that ends in .parquet"
         raise BucketsError(message)
+    return None if by is None else FeatureFolder(path.resolve(), by, _in_delta(columns))
 
 
-def _is_marked(path: Path, is_file: bool) -> bool:
+def _is_marked(path: Path, is_file: bool, by: Unit | None) -> bool:
     """Return whether an earlier run has written what is there; nothing else is replaced."""
     try:
         if is_file:
-            return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == _WRITER.encode()
-        return is_table(path) and DeltaTable(path).metadata().description == _WRITER
+            return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == WRITER.encode()
+        if not is_made(path):  # a run may have been killed before its table was there
+            return by is not None and {inside.name for inside in path.iterdir()} <= {LOG, LOCK}
+        table = DeltaTable(path).metadata()
+        return table.description == WRITER and table.partition_columns == ([] if by is None else [by])
     except (OSError, pa.ArrowException, DeltaError):
         return False
 
@@ -118,7 +133,7 @@ def _write_parquet(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -
     partial = partial_of(path)
     try:
         with pq.ParquetWriter(partial, columns, compression="zstd") as writer:
-            writer.add_key_value_metadata({_MARK: _WRITER})
+            writer.add_key_value_metadata({_MARK: WRITER})
             for table in tables:
                 writer.write_table(table)
         partial.replace(path)
@@ -126,9 +141,14 @@ def _write_parquet(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -
         partial.unlink(missing_ok=True)
 
 
+def _in_delta(columns: pa.Schema) -> pa.Schema:
+    """Return columns as Delta tables have them."""
+    return pa.schema([field.with_type(_TIME) if pa.types.is_timestamp(field.type) else field for field in columns])
+
+
 def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """Write one commit, while the rows come."""
-    kinds = pa.schema([field.with_type(_TIME) if pa.types.is_timestamp(field.type) else field for field in columns])
+    kinds = _in_delta(columns)
     raised: list[BucketsError] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -141,7 +161,7 @@ def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> 
 
     is_new, reader = not path.exists(), pa.RecordBatchReader.from_batches(kinds, batches())
     try:
-        write_deltalake(path, reader, mode="overwrite", schema_mode="overwrite", description=_WRITER)
+        write_deltalake(path, reader, mode="overwrite", schema_mode="overwrite", description=WRITER)
     except Exception:  # what a reader raises comes back as an exception of deltalake's own
         if is_new:
             shutil.rmtree(path, ignore_errors=True)
@@ -191,6 +211,7 @@ def _ids(path: Path, kind: str, column: str) -> pa.Array:
     return pa.array([None if value is None else str(value) for value in ids], pa.string())
 
 
+ROUND_S = 60.0  # Rounds in which a folder is written last about as long, or longer
 Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
 """Rows in arrival order, with the lists that they see: the same object as long as these are the same."""
 _ORIGIN, _PLACE = "_origin", "_place"  # Columns of what is scored: the source and position of a row of the archive
@@ -199,10 +220,12 @@ _ORIGIN, _PLACE = "_origin", "_place"  # Columns of what is scored: the source a
 class FeaturesOfPiece(NamedTuple):
     """The features of rows that were scored together."""
 
-    rows: pa.Table
+    rows: pa.Table  # in a piece that is written, nothing but the wanted ids
+    outcomes: Mapping[str, int]  # how many rows there are of each outcome
     arrived: int  # how many events arrived
     bad: tuple[int, int, Sequence[tuple[str, int, str]]]  # as `BadRows.take` takes them
     rounded: Mapping[str, int]  # by measure, how many values were rounded
+    files: Sequence[DataFile] = ()  # where the rows of a piece are that is written
 
 
 class FeatureRun:
@@ -239,18 +262,49 @@ class FeatureRun:
             pieces = list(numbered(arrived, self.arrived))
             results = job.score_batch(pieces, self._rule_set)
             origins = pa.Table.from_batches([rows.select([SOURCE, POSITION]) for rows in arrived])
-            yield self._take(self._features(pieces, results, origins))
+            yield self._take(self._features(pieces, results, origins)).rows
 
     def tables_of(self, history: History, score: ScoreArchive) -> Iterator[pa.Table]:
         """Compute the rows of an archive; each batch sees the lists that it saw."""
-        return map(self._take, score(self._pieces(history), "features", self._found_in))
+        return (self._take(found).rows for found in score(self._pieces(history), "features", self._found_in))
 
-    def _pieces(self, history: History) -> ArchivePieces:
+    def write(self, history: History, score: ScoreArchive, out: FeatureFolder, first: int) -> Iterator[pa.Table]:
+        """Write the rows of an archive from one arrival on, in rounds; yields after each piece what is left of it."""
+        self.arrived, named = first, f"--out {out.path}"
+        counted = query(out.path, "select outcome, count(*) as rows from rows group by outcome", named)
+        self.outcomes.update(dict(zip(*(column.to_pylist() for column in counted.columns), strict=True)))
+        if self.missing:
+            self.missing.difference_update(query(out.path, "select event_id from rows", named)["event_id"].to_pylist())
+        pieces, at, size = self._pieces(history, first), 0, 1
+        while at < len(pieces):
+            began_s, files, spans = time.monotonic(), list[DataFile](), pieces.spans[at : at + size]
+            kept = KeptTimelines(out.path / TIMELINES, first, spans[-1].end)
+            of_round = replace(pieces, spans=spans, like=replace(pieces.like, kept=kept))
+            for found in score(of_round, "features", partial(self._written_in, out)):
+                files += found.files
+                yield self._take(found).rows
+            out.commit(kept.end, files)
+            first, at = kept.end, at + size
+            size *= 1 if time.monotonic() - began_s > ROUND_S else 2
+
+    def question(self, history: History) -> dict[str, Any]:
+        """Return what the features of an archive follow from, by the words for it, as JSON has it."""
+        ids = [] if self._ids is None else sorted(self._ids.to_pylist())
+        return {
+            "rules": [rule.model_dump(mode="json", by_alias=True) for rule in self._rule_set.rules],
+            "events": str(open_table(history.archive.table_path).metadata().id),
+            "ids": blake2b(repr(ids).encode()).hexdigest(),
+            "settings": [part.model_dump(mode="json") for part in (self._schema, self._engine)],
+            "columns": self.columns.names,
+            "software": __version__,
+        }
+
+    def _pieces(self, history: History, first: int = 0) -> ArchivePieces:
         terms = Terms(event_schema=self._schema, engine=self._engine, evaluations=False, output="delta")
         rows = ArchiveRows(
             history.archive.under(self._schema.new_names), [*arrived_rows.OWN_COLUMNS.names, *self._schema.field_names]
         )
-        spans = spans_of(history, lambda one, other: one.lists == other.lists)
+        spans = spans_of(history, lambda one, other: one.lists == other.lists, first)
         like = ArchivePiece(NO_ROWS, self._rule_set, terms)
         return ArchivePieces(like, history.recorded, rows, spans, _numbered_rows)
 
@@ -261,6 +315,12 @@ class FeatureRun:
             [*arrived_rows.arrivals_of(rows, self._schema)], scored.results, rows.select([_ORIGIN, _PLACE])
         )
 
+    def _written_in(self, out: FeatureFolder, scored: ScoredPiece) -> FeaturesOfPiece:
+        """Write the features of a piece of an archive; any process may."""
+        found = self._found_in(scored)
+        kept = found.rows.select(["event_id"] if self._ids is not None else [])
+        return found._replace(rows=kept, files=[*out.write(found.rows)])
+
     def _features(self, pieces: Sequence[pa.RecordBatch], results: BatchResults, origins: pa.Table) -> FeaturesOfPiece:
         """Return the features of numbered rows; `origins` are their sources and positions."""
         decoder, bad = OutputDecoder(self._rule_set, self._schema, self._engine), list[tuple[str, int, str]]()
@@ -269,18 +329,20 @@ class FeatureRun:
             bad += zip(*(column.to_pylist() for column in (*places.columns, letters["reason"])), strict=True)
         account = results.account
         rows, arrived = self._table.rows(pieces, results.payloads, self._ids), sum(map(len, pieces))
-        return FeaturesOfPiece(rows, arrived, (account.events_in, account.malformed, bad), account.facts.rounded)
+        counts = {each["values"]: each["counts"] for each in rows["outcome"].value_counts().to_pylist()}
+        return FeaturesOfPiece(
+            rows, counts, arrived, (account.events_in, account.malformed, bad), account.facts.rounded
+        )
 
-    def _take(self, found: FeaturesOfPiece) -> pa.Table:
+    def _take(self, found: FeaturesOfPiece) -> FeaturesOfPiece:
         """Count what has been found in rows; pieces come in their order."""
         self.bad.take(*found.bad)
         self.bad.rounded.update(found.rounded)
         self.arrived += found.arrived
-        for outcome in found.rows["outcome"].value_counts().to_pylist():
-            self.outcomes[outcome["values"]] += outcome["counts"]
+        self.outcomes.update(found.outcomes)
         if self.missing:
             self.missing.difference_update(found.rows["event_id"].to_pylist())
-        return found.rows
+        return found
 
 
 def _numbered_rows(rows: pa.Table) -> pa.Table:

@@ -1,7 +1,9 @@
 """Scores history, piece by piece: in this process, or in tasks (`buckets.spark.history`)."""
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -12,18 +14,49 @@ from buckets.archive.archive import Archive
 from buckets.archive.arrived_rows import ARRIVAL, BATCH, arrivals_of
 from buckets.archive.history import History
 from buckets.archive.recorded_batches import RecordedBatches
+from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
-from buckets.engine.stages.in_memory import BatchResults, InMemoryJob, OutputDecoder
+from buckets.engine.stages.in_memory import BatchResults, InMemoryJob, OutputDecoder, memory_store
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.storage.shard_store import ShardStore, column_of, strings_of
 from buckets.events.arrivals import SOURCE_ORDER
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
 Int64s = npt.NDArray[np.int64]
+_ENTRIES = pa.schema({"key": pa.large_binary(), "value": pa.large_binary()})
+
+
+class KeptTimelines(NamedTuple):
+    """The timelines of shards before and after some arrivals, in files that any process can read and write."""
+
+    folder: Path  # an Arrow stream for each number of an arrival and each shard, with a batch for each map of its store
+    first: int  # the number of the first arrival
+    end: int  # the number after the last one
+
+    def load(self, shard: int) -> ShardStore:
+        """Return the timelines of a shard as they were before the first arrival; none before that of number 0."""
+        store = memory_store()
+        if self.first:
+            with pa.ipc.open_stream(self.folder / str(self.first) / str(shard)) as reader:
+                for entries, batch in zip(vars(store).values(), reader, strict=True):
+                    entries.write(*map(strings_of, batch.columns))
+        return store
+
+    def save(self, shard: int, store: ShardStore) -> None:
+        """Write the timelines of a shard as they are after the last arrival."""
+        path = self.folder / str(self.end) / str(shard)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{uuid.uuid4()}.partial")  # a task may run twice
+        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_stream(sink, _ENTRIES) as writer:
+            for entries in vars(store).values():
+                keys = ByteStrings.of([*entries.list_keys()])
+                writer.write_batch(pa.record_batch([column_of(keys), column_of(entries.read(keys))], schema=_ENTRIES))
+        partial.replace(path)
 
 
 @dataclass(frozen=True)
@@ -42,6 +75,8 @@ class ArchivePiece:
     sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES
     # by measure, how many values of `rows` were rounded, as far as that is known
     rounded: Mapping[str, int] = field(default_factory=dict)
+    # the timelines before and after all pieces that are scored together; None where these begin with the first arrival
+    kept: KeptTimelines | None = None
 
 
 PutOut = Literal["alerts", "evaluations", "features"]
@@ -99,17 +134,19 @@ def spans_of(
     archived = history.archive.query(
         f"select {BATCH} as batch, min({ARRIVAL}) as first, max({ARRIVAL}) + 1 as end from archive group by {BATCH}"
     )
-    cuts, spans = {cut.batch_id: cut for cut in history.recorded.cuts}, list[PieceSpan]()
+    cuts, spans, is_rest = {cut.batch_id: cut for cut in history.recorded.cuts}, list[PieceSpan](), False
     for batch in archived.sort_by("batch").to_pylist():
         cut, begin = cuts.get(batch["batch"]), max(batch["first"], first)
         until = batch["end"] if end is None else min(batch["end"], end)
         if cut is None or begin >= until:
             continue
         before = spans[-1] if spans else None
-        if before is not None and before.end - before.first < JOINED_ROWS and is_alike(before.last, cut):
+        size = 0 if before is None or is_rest else before.end - before.first
+        if before is not None and 0 < size < JOINED_ROWS and is_alike(before.last, cut):
             spans[-1] = before._replace(end=until, last=cut)
         else:
             spans.append(PieceSpan(begin, until, cut.batch_id, cut))
+        is_rest = begin > batch["first"]  # of a large batch, which ends a piece where it is cut from its beginning too
     if not cuts_batches:
         return spans
     return [
@@ -193,14 +230,19 @@ def scorer_of(piece: ArchivePiece, put_out: PutOut) -> Scorer:
 
 
 def score_pieces(pieces: Iterable[ArchivePiece], put_out: PutOut = "alerts") -> Iterator[ScoredPiece]:
-    """Score pieces one after the other, beginning with empty timelines."""
-    job: InMemoryJob | None = None
+    """Score pieces one after the other, beginning with empty timelines, or those that are kept."""
+    job, kept = None, None
     for piece in pieces:
-        scorer = scorer_of(piece, put_out)
-        job = InMemoryJob(scorer) if job is None else job
+        scorer, kept = scorer_of(piece, put_out), piece.kept
+        if job is None:
+            shards = range(0 if kept is None else scorer.engine.shards)
+            job = InMemoryJob(scorer, stores={shard: kept.load(shard) for shard in shards if kept})
         job.scorer = scorer
         arrivals = arrivals_of(piece.rows, scorer.schema)
         yield ScoredPiece(piece, job.score_batch(arrivals, piece.rule_set, piece.sources_of, piece.batches[1]))
+    if job is not None and kept is not None:
+        for shard, store in job.stores.items():
+            kept.save(shard, store)
 
 
 Found = TypeVar("Found")

@@ -59,8 +59,10 @@ def score_archive(
     tasks = min(count, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
     work = _PieceScoring(pieces, put_out, found_in)
     fanned = session.range(0, count, 1, tasks).mapInArrow(work.fan_out, from_arrow_schema(SENT))
-    scored = work.scored(fanned, pieces.settings(0).terms.engine.shards)
-    if any(pieces.settings(number).rule_set.needs_driver_state for number in range(count)):
+    like = pieces.settings(0)
+    scored = work.scored(fanned, like.terms.engine.shards, like.kept)
+    # All of them are asked: what was filled in is made here once, and tasks on this machine find it.
+    if any([pieces.settings(number).rule_set.needs_driver_state for number in range(count)]):  # noqa: C419
         tasks = 1
     return work.found(scored, tasks, f"slice * {tasks} div {count}", work.find)
 

@@ -9,12 +9,12 @@ other over timelines in memory, which grow with keys and windows, not with event
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -27,6 +27,9 @@ from buckets.engine.stages.shard import Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.worker import settle
+
+if TYPE_CHECKING:
+    from buckets.history.scoring import KeptTimelines
 
 ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
 SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
@@ -66,14 +69,16 @@ class SliceScoring(ABC):
                 sent.append((target, number, _PASSING if passes else _TO_SHARD, message.payload))
         return sent
 
-    def scored(self, fanned: DataFrame, shards: int) -> DataFrame:
-        """Return what shards put out, given rows of `SENT`, and rows of these too."""
+    def scored(self, fanned: DataFrame, shards: int, kept: "KeptTimelines | None" = None) -> DataFrame:
+        """Return what shards put out, given rows of `SENT`, and rows of these too; timelines may be kept."""
         by_shard = fanned.repartitionById(shards, "target").sortWithinPartitions("slice")
-        return by_shard.mapInArrow(self._score, from_arrow_schema(SENT))
+        return by_shard.mapInArrow(partial(self._score, kept), from_arrow_schema(SENT))
 
-    def _score(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _score(self, kept: "KeptTimelines | None", batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Score the slices of a shard, one after the other; what is not for the shard passes."""
-        store = memory_store()
+        task = TaskContext.get()
+        own_shard = 0 if task is None else task.partitionId()
+        store = memory_store() if kept is None else kept.load(own_shard)
         for number, shard, payloads in _by_slice(batches):
             sent = [(0, number, output, packed) for output, packed in payloads if output != _TO_SHARD]
             own = [packed for output, packed in payloads if output == _TO_SHARD]
@@ -82,6 +87,8 @@ class SliceScoring(ABC):
                 scored = scorer.score(own, rule_set, store, sources_of(shard))
                 sent += [(0, number, one.output, one.payload) for one in scored]
             yield from batch_of(sent)
+        if kept is not None:
+            kept.save(own_shard, store)
         settle()
 
     def complete(self, number: int, payloads: Payloads, stores: DriverStores) -> BatchResults:

@@ -125,6 +125,7 @@ def test_flags_say_of_each_feature_whether_it_is_exact_and_warm(folder, buckets)
         ["--out", "f.parquet"],
         ["--events", "none.csv", "--out", "f.parquet"],
         ["--events", "events.parquet", "--out", "f.parquet", "--master", "local[2]"],
+        ["--events", "events.parquet", "--out", "f", "--by", "day"],
         ["--events", "rules.yaml", "--out", "f.parquet"],
         ["--events", "events.parquet", "--out", "taken.parquet"],
         ["--events", "events.parquet", "--out", "full"],

@@ -1,14 +1,19 @@
 """An archive that is scored by tasks says what it says where one process scores it."""
 
+import contextlib
+import random
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import pyspark.sql.functions as F
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from buckets.history import features as features_module
+from buckets.history import scoring
 from buckets.history.backtest.backtest import archive_pieces
 from buckets.history.backtest.sweep import parse_sweeps, swept_rules
 from buckets.history.replay.replay import ReplayRequest, replay_history
@@ -17,6 +22,8 @@ from buckets.spark.history import score_archive
 from tests.core.backtests import backtest, payments, rule
 from tests.core.test_backtest import rule_sets
 from tests.core.test_backtest_pieces import ROWS, RULES, archived_job
+from tests.core.test_feature_folder import Killed, contents, killed, past, rows_in, write
+from tests.core.test_feature_folder import lived as lived_of_days
 from tests.core.test_feature_run import archived, features
 from tests.core.test_replay import lived, steps, told
 from tests.laws import examples
@@ -68,3 +75,35 @@ def test_features_are_those_of_one_process(spark, tmp_path, ids):
     run, found = features(past, ids, partial(score_archive, spark))
     assert found == expected
     assert (run.outcomes, run.arrived, run.missing) == (alone.outcomes, alone.arrived, alone.missing)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_features_by_day_are_the_files_of_one_process_also_after_kills(seed, spark, tmp_path, monkeypatch):
+    dice = random.Random(seed)
+    monkeypatch.setattr(scoring, "JOINED_ROWS", 9)
+    monkeypatch.setattr(features_module, "ROUND_S", [0.0, 60.0][seed])
+    history, run, deaths = past(lived_of_days(tmp_path, shards=3)), None, 0
+    alone = write(history, tmp_path / "alone")
+    while run is None:
+        with killed(monkeypatch, dice, most=8) if deaths < 3 else contextlib.nullcontext():
+            try:
+                run = write(history, tmp_path / "tasks", score=partial(score_archive, spark))
+            except Killed:
+                deaths += 1
+    assert deaths
+    found, expected = contents(tmp_path / "tasks"), contents(tmp_path / "alone")
+    assert rows_of(found) == rows_of(expected)
+    assert rows_in(tmp_path / "tasks") == rows_in(tmp_path / "alone")
+    assert (run.arrived, run.outcomes) == (alone.arrived, alone.outcomes)
+    # As Spark reads it: as a table, and as files in folders, those of one day without the others.
+    table, files = spark.read.format("delta"), spark.read.format("parquet")
+    for frame in (reader.load(str(tmp_path / "tasks")) for reader in (table, files)):
+        assert frame.count() == len(rows_in(tmp_path / "tasks"))
+        of_day = frame.where(F.col("day") == F.lit("1970-01-02").cast("date"))
+        assert {row["day"].isoformat() for row in of_day.collect()} == {"1970-01-02"}
+        assert "PartitionFilters: [isnotnull(day" in of_day._jdf.queryExecution().toString()
+
+
+def rows_of(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Files without timelines: a task that has nothing to do for a shard does not write its timelines again."""
+    return {name: content for name, content in files.items() if name.endswith(".parquet")}

@@ -1,15 +1,23 @@
 """Features of what a real job has archived are its recorded evaluations, for the events that are asked for."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from buckets.cli.commands import exit_code
 from buckets.outputs.columns import EVALUATIONS
+from tests.core.test_feature_folder import contents
 from tests.spark.job_folder import JobFolder, read_table
 from tests.spark.payments import RULES, payments
+from tests.spark.test_history import rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -42,3 +50,43 @@ def test_features_of_a_job_are_what_it_has_recorded(spark, tmp_path, monkeypatch
     }
     assert found == recorded
     assert {row["outcome"] for row in rows} >= {"evaluated", "late"}
+
+
+SMALL_PIECES = """
+import sys
+from buckets.history import features, scoring
+scoring.JOINED_ROWS, features.ROUND_S = 7, 0
+from buckets.cli.commands import exit_code
+sys.exit(exit_code())
+"""
+
+
+def features_by_day(job: JobFolder, out: Path, *options: str, commits: int | None = None) -> dict[str, object]:
+    """Run the command, and return what it reports; with a number of commits, kill all of it when these are there."""
+    asked = ["features", job.root / "rules.yaml", "--conf", job.conf, "--out", out, "--by", "day", "--json", *options]
+    with subprocess.Popen(
+        [sys.executable, "-c", SMALL_PIECES, *map(str, asked)], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        while commits is not None and len([*out.glob("_delta_log/*.json")]) < commits and process.poll() is None:
+            time.sleep(0.01)
+        if commits is not None:
+            assert process.poll() is None
+            os.killpg(process.pid, signal.SIGKILL)
+        said = process.communicate()[0]
+    return {} if commits is not None else json.loads(said) | {"out": ""}
+
+
+@pytest.mark.parametrize("options", [(), ("--master", "local[2]")], ids=["one process", "Spark"])
+def test_killed_with_all_its_processes_it_goes_on_and_writes_the_same_files(spark, tmp_path, options):
+    job = JobFolder(tmp_path, archive={"path": "archive"})
+    job.add_events(payments(120), files=5)
+    job.run(spark)
+    whole = features_by_day(job, tmp_path / "whole")
+    for commits in (1, 4):
+        features_by_day(job, tmp_path / "killed", *options, commits=commits)
+    assert features_by_day(job, tmp_path / "killed", *options) == whole
+    found, expected = (rows_of(contents(tmp_path / name)) for name in ("killed", "whole"))
+    assert found == expected
+    rows = DeltaTable(tmp_path / "killed").to_pyarrow_table().sort_by("position")
+    assert rows["position"].to_pylist() == list(range(120))
+    assert rows == DeltaTable(tmp_path / "whole").to_pyarrow_table().sort_by("position")

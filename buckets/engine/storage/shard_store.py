@@ -317,7 +317,7 @@ class GroupedKeys:
 
 
 def strings_of(column: pa.Array | pa.ChunkedArray) -> ByteStrings:
-    """Return the texts of a column, in UTF-8, without a copy where it is in one piece.
+    """Return the texts of a column, in UTF-8, or its byte strings, without a copy where it is in one piece.
 
     It may have many pieces: Arrow has no piece of text with more than 2 GB.
     """
@@ -325,7 +325,8 @@ def strings_of(column: pa.Array | pa.ChunkedArray) -> ByteStrings:
     for piece in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         if len(piece):
             _, offsets, data = piece.buffers()
-            start = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
+            kind = np.int64 if pa.types.is_large_binary(piece.type) else np.int32
+            start = np.frombuffer(offsets, kind)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
             text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
             strings.append(fixed(text[start[0] : start[-1]], start - start[0]))
     return concatenated(strings or [ByteStrings.of([])])

@@ -1,0 +1,103 @@
+"""Features as a table by day, month or year of event time, written in rounds, that goes on where it was stopped.
+
+    OUT/_delta_log                                a commit for each round, with the number of the next arrival
+    OUT/day=2026-01-31/000000500000.parquet       rows of a piece, from this position on
+    OUT/_timelines/1000000/3                      the timelines of shard 3 before this arrival
+
+Pieces do not depend on where a run was stopped, and names and contents of files follow from pieces. A round writes its
+files and timelines, and then its commit; what has no commit was never written, and is written again.
+"""
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.delta.commits import Action, Commits, DataFile, commit_info, write_data_file
+from buckets.delta.whole_table import files_in, make_table, open_table
+from buckets.errors import BucketsError
+
+Unit = Literal["day", "month", "year"]
+WRITER = "written by buckets features"
+"""The description of a table: only tables with this mark are gone on with, or replaced."""
+_APPLICATION, _QUESTION = "buckets-features", "buckets.features"
+LOCK, TIMELINES, _NO_TIME = "_lock", "_timelines", "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class FeatureFolder:
+    """The folder of such a table; any process that sees it can write files."""
+
+    path: Path
+    by: Unit
+    columns: pa.Schema  # of features, as Delta tables have them
+
+    @contextmanager
+    def begun(self, question: Mapping[str, Any], overwrite: bool) -> Iterator[int]:
+        """Make the table that answers a question, or go on with it, and hold it; the value is the next arrival."""
+        if overwrite:
+            shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / LOCK).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                message = f"--out {self.path}: another process writes to it; wait for it, or name another"
+                raise BucketsError(message) from None
+            yield self._next_arrival(question)
+
+    def _next_arrival(self, question: Mapping[str, Any]) -> int:
+        """Return the number of the next arrival, and remove what a run has left that was killed."""
+        columns, asked = self.columns.append(pa.field(self.by, pa.date32())), json.dumps(question)
+        make_table(self.path, columns, {_QUESTION: asked}, partition_by=[self.by], description=WRITER)
+        table = open_table(self.path)
+        known = json.loads(table.metadata().configuration[_QUESTION])
+        others = [words for words, wanted in json.loads(asked).items() if known.get(words) != wanted]
+        if others:
+            message = f"--out {self.path}: was written with other {' and '.join(others)}; name another, or --overwrite"
+            raise BucketsError(message)
+        end = table.transaction_version(_APPLICATION) or 0
+        self._clean(end)
+        committed = {self.path / name for name in files_in(table)["path"].to_pylist()}
+        for file in set(self.path.glob("*=*/*")) - committed:
+            file.unlink()
+        return end
+
+    def write(self, rows: pa.Table) -> Iterator[DataFile]:
+        """Write rows of a piece, and yield their files, which no commit names yet."""
+        dates = pc.floor_temporal(rows["event_time"].cast(pa.timestamp("ms")), unit=self.by).cast(pa.date32())
+        order = np.argsort(dates.cast(pa.int32()).fill_null(-(2**31)).to_numpy(), kind="stable")
+        dates, rows = dates.take(order), rows.take(order).cast(self.columns)
+        ends = pc.run_end_encode(dates.combine_chunks()).run_ends.to_pylist() if len(rows) else []
+        for first, end in zip([0, *ends], ends, strict=False):
+            date, own = dates[first].cast(pa.string()).as_py(), rows.slice(first, end - first)
+            file = write_data_file(self.path, [own], self.columns, {self.by: date or _NO_TIME})
+            named = file.path.with_name(f"{own['position'][0].as_py():012d}.parquet")
+            file.path.replace(named)
+            yield replace(file, path=named, partition={self.by: date})
+
+    def commit(self, end: int, files: Sequence[DataFile]) -> None:
+        """End a round before an arrival, when files and timelines are written."""
+        actions: list[Action] = [
+            commit_info("WRITE", {"mode": "Append"}, is_append=True),
+            {"txn": {"appId": _APPLICATION, "version": end}},
+            *(file.added(data_change=True) for file in files),
+        ]
+        if not Commits(self.path).put(open_table(self.path).version() + 1, actions):
+            message = f"--out {self.path}: another process has written to it; name another"
+            raise BucketsError(message)
+        self._clean(end)
+
+    def _clean(self, end: int) -> None:
+        """Remove the timelines before all arrivals but one."""
+        timelines = self.path / TIMELINES
+        for folder in set(timelines.glob("*")) - {timelines / str(end)}:
+            shutil.rmtree(folder)
