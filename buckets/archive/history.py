@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any
 
 from buckets.archive.archive import Archive
+from buckets.archive.archive_writer import ARCHIVE
 from buckets.archive.arrived_rows import ARRIVAL, FAULT
 from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.config.job import Job
-from buckets.delta.whole_table import in_ms, is_in, quoted_column
+from buckets.delta.whole_table import in_ms, is_in, last_number, quoted_column
 from buckets.errors import BucketsError
 from buckets.stores.location import location
 from buckets.verdicts.confirmed import FindEvents
@@ -34,14 +35,15 @@ class History:
 
     job: Job  # the job
     archive: Archive  # what has arrived
-    recorded: RecordedBatches  # the records of the batches from the first one that is archived
+    recorded: RecordedBatches  # the records of the batches that are archived
 
     @staticmethod
     def open(job: Job) -> "History":
         """Open the history of a job, which may run meanwhile, up to the last batch that is written."""
         archive, checkpoint = archive_of(job), Checkpoint(job.checkpoint)
         recorded = RecordedBatches(job.checkpoint)
-        OwnedFolder(archive.folder, "archive.path", checkpoint.job.life).is_of(checkpoint.job.known_identity())
+        identity = checkpoint.job.known_identity()
+        OwnedFolder(archive.folder, "archive.path", checkpoint.job.life).is_of(identity)
         first, last = archive.since() if archive.exists() else None, recorded.cuts[-1].batch_id
         if not archive.exists() or (first is not None and first > last):
             message = (
@@ -49,7 +51,9 @@ class History:
                 "be started with this configuration"
             )
             raise BucketsError(message)
-        return History(job, replace(archive, until=last), recorded.since(first))
+        ended, recorded = last_number(archive.table_path, f"{identity}-{ARCHIVE}"), recorded.since(first)
+        recorded = recorded if ended is None else recorded.until(ended)
+        return History(job, replace(archive, until=last), recorded)
 
 
 def archived_events(job: Job) -> FindEvents | None:

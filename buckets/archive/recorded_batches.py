@@ -38,6 +38,7 @@ class RecordedBatches:
     Attributes:
         cuts: of the batches that are written, by number.
         before: the last batch before them, which could not be archived; None where there is none.
+        after: the number of the last batch, where the archive ends before it; None where it does not.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -45,6 +46,7 @@ class RecordedBatches:
         self._checkpoint = Checkpoint(checkpoint)
         self.cuts = self._checkpoint.cuts.read()
         self.before: BatchEnd | None = None
+        self.after: int | None = None
         if not self.cuts:
             message = f"checkpoint {checkpoint} has no record of a batch yet; let the job score a first one"
             raise BucketsError(message)
@@ -58,6 +60,12 @@ class RecordedBatches:
         """Travel as the place of the records, which are read there again."""
         return _read_again, (self._checkpoint.path, self._names)
 
+    def __copy__(self) -> "RecordedBatches":
+        """Return the same records, which are not read again."""
+        copied = object.__new__(RecordedBatches)
+        vars(copied).update(vars(self))
+        return copied
+
     def since(self, batch_id: int | None) -> "RecordedBatches":
         """Return the records from a batch on; None for all of them."""
         if batch_id is None or batch_id <= self.cuts[0].batch_id:
@@ -68,8 +76,9 @@ class RecordedBatches:
         return later
 
     def until(self, batch_id: int) -> "RecordedBatches":
-        """Return the records up to a batch."""
+        """Return the records up to a batch, with which the archive ends."""
         earlier = copy.copy(self)
+        earlier.after = self.cuts[-1].batch_id if self.cuts[-1].batch_id > batch_id else None
         earlier.cuts = [cut for cut in self.cuts if cut.batch_id <= batch_id]
         return earlier
 

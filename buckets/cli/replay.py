@@ -91,7 +91,7 @@ def _as_json(replayed: Replayed) -> dict[str, Any]:
         "batches": replayed.batches,
         "arrivals": replayed.events,
         "last_batch": replayed.last_batch,
-        "not_archived_until": None,
+        "not_archived_until": replayed.not_archived_until,
         "compared": dict(replayed.compared),
         "differences": dict(replayed.counts),
         "evicted_at_another_moment": replayed.eviction,

@@ -196,6 +196,14 @@ def test_nothing_is_changed(job):
     assert min(found.compared.values()) > 0
 
 
+def test_records_of_some_batches_are_those_of_no_others_by_whatever_names(job):
+    some = job.recorded.since(1).until(1)
+    for records in (some, some.under({"payer": "who"})):
+        assert [cut.batch_id for cut in records.cuts] == [1]
+        assert records.before is not None
+        assert (records.before.batch_id, records.after) == (0, 2)
+
+
 def test_a_field_of_an_alert_is_changed(job):
     job.rows["alerts"][3] |= {"value": Decimal("1.00000000"), "severity": "high"}
     event = job.rows["alerts"][3]["event_id"]

@@ -58,3 +58,26 @@ def test_a_job_that_was_restarted_with_other_rules_is_replayed(spark, tmp_path, 
     assert f"alerts: alert {changed['alert_id']} of rule {changed['rule_id']}" in ran.out
     assert "certain: recorded False, came out True" in ran.out
     assert ran.err.splitlines()[-1] == "error: 1 row is not as it is recorded"
+
+
+def test_a_job_that_went_on_without_its_archive_is_replayed_as_far_as_that_goes_and_that_is_said(
+    spark, tmp_path, buckets, as_worded
+):
+    job, events = JobFolder(tmp_path, archive={"path": "archive"}), payments(120)
+    job.add_events(events[:60], files=2)
+    job.run(spark)
+    assert json.loads(buckets("replay", job.conf, "--json").out)["not_archived_until"] is None
+    job.configure_also(archive=None)
+    job.add_events(events[60:], files=2, first=2)
+    job.run(spark)
+    job.configure_also(archive={"path": "archive"})
+
+    ran = buckets("replay", job.conf)
+    assert ran.code == 0
+    assert as_worded("\n".join(ran.out.splitlines()[-3:]))
+    found = json.loads(buckets("replay", job.conf, "--json").out)
+    assert (found["equal"], found["arrivals"], found["last_batch"], found["not_archived_until"]) == (True, 60, 1, 3)
+    archived = [row for row in job.rows("alerts") if row["batch_id"] <= 1]
+    assert 0 < found["compared"]["alerts"] == len(archived) < len(job.rows("alerts"))
+    later = next(row for row in job.rows("alerts") if row["batch_id"] == 3)
+    assert as_worded(buckets("explain", job.conf, "--event", later["event_id"], "--rule", later["rule_id"]).err)

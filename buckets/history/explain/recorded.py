@@ -225,11 +225,12 @@ def _events(past: Past, event_id: str, at_ms: int | None) -> Arrivals:
 
 
 def _not_found(past: Past, event_id: str, at_ms: int | None) -> str:
-    cuts, before = past.recorded.cuts, past.recorded.before
+    recorded, first, last = past.recorded, past.recorded.cuts[0].batch_id, past.recorded.cuts[-1].batch_id
     when = "" if at_ms is None else f" at {exact_time_text(at_ms)}"
-    since = f", which begins with batch {cuts[0].batch_id}" if before is not None else ""
-    hint = "; it may have come before that" if before is not None else ""
-    return f"event {event_id!r}{when} is not in the archive {past.archive.folder}{since}{hint}; check the id"
+    ends = {f"begins with batch {first}": recorded.before, f"ends with batch {last}": recorded.after}
+    lacking = " and ".join(words for words, batch in ends.items() if batch is not None)
+    hint = f", which {lacking}; the event may have come in another" if lacking else ""
+    return f"event {event_id!r}{when} is not in the archive {past.archive.folder}{hint}; check the id"
 
 
 def event_then(target: Target, came: int) -> EventThen:

@@ -320,7 +320,7 @@ def replay_history(
 
     def scored_again(cut_as: CutAs, missing: Iterable[tuple[str, str, str]] = ()) -> Replayed:
         """Score all of it once, and compare."""
-        replayed = Replayed(cut_as, last_batch, batches, evicts_otherwise, missing=set(missing))
+        replayed = Replayed(cut_as, last_batch, batches, evicts_otherwise, recorded.after, missing=set(missing))
         tables = ReplayedTables(history, request.times, rows, replayed)
         with TemporaryDirectory() as folder:
             pieces = ReplayedPieces(history, Path(folder), cut_as, last_batch)

@@ -212,6 +212,7 @@ class Replayed:
     # whether idle keys may be evicted at another moment than in the job: with joined batches, and where history was
     # filled in bit by bit, or state was imported
     evicts_otherwise: bool = False
+    not_archived_until: int | None = None  # the last batch of the job, where the archive ends before it
     events: int = 0  # how many arrivals were scored
     compared: Counter[str] = field(default_factory=Counter)  # by output, how many recorded rows were compared
     of_output: Counter[str] = field(default_factory=Counter)  # by output, how many differences there are
@@ -302,6 +303,8 @@ def conclusion(replayed: Replayed, output_kind: str) -> list[str]:
     """Return what follows from a replay of a job with a kind of output, line by line."""
     cut = "batch by batch" if replayed.cut_as == "recorded" else "small batches joined"
     lines = [f"{replayed.events:,} arrivals of {replayed.batches:,} batches were scored, {cut}"]
+    if replayed.not_archived_until is not None:
+        lines.append(f"not compared: what the job did without the archive, up to batch {replayed.not_archived_until}")
     if replayed.eviction:
         lines.append(
             f"{replayed.eviction:,} of the differences are of windows that were not complete (warm: false), or follow "
