@@ -43,3 +43,25 @@ def test_named_events_that_the_archive_lacks_are_counted(buckets, conf, out, as_
     assert "2 rows" in ran.out
     labels.write_text("id\ne3\n")
     assert buckets(*asked, "--overwrite").err == ""
+
+
+def test_an_archive_that_begins_or_ends_in_the_middle_of_a_job_says_what_it_lacks(buckets, tmp_path, as_worded):
+    later, earlier = archived_conf(tmp_path / "later", range(1, 2)), archived_conf(tmp_path / "earlier", range(1))
+    explained = buckets("explain", later, "--event", "e7", "--rule", "r")
+    assert "events of batches before 1 are not in the archive" in explained.out, explained.err
+    for conf, gone in ((later, "e1"), (earlier, "e7")):
+        assert as_worded(one_line(buckets("explain", conf, "--event", gone, "--rule", "r"), 1))
+    assert buckets("explain", earlier, "--event", "e1", "--rule", "r").code == 0
+
+
+def test_features_by_day_go_on_and_report_all_that_is_written(buckets, conf, as_worded):
+    asked = ("features", "rules.yaml", "--conf", conf, "--out", "by-day", "--by", "day", "--json")
+    first, second = buckets(*asked), buckets(*asked)
+    assert (first.code, first.out) == (second.code, second.out)
+    assert as_worded(first.err)
+    assert as_worded(second.err)
+    assert json.loads(first.out)["rows"] == len(ROWS)
+    assert buckets(*asked, "--overwrite").out == first.out
+    for others in (("--flags",), ("--by", "month"), ("--out", "out.parquet")):
+        assert as_worded(one_line(buckets(*asked, *others), 1))
+    assert as_worded(one_line(buckets(*asked[:6], "--overwrite"), 1))

@@ -31,10 +31,10 @@ from tests.core.pipeline import Pipeline, Row, arrivals
 NO_RULES = RuleSet(0, (), (), {})
 
 
-def archive_writer(folder: Path, cluster_by: str | None = None) -> ArchiveWriter:
+def archive_writer(folder: Path, cluster_by: str | None = None, identity: str = "job") -> ArchiveWriter:
     """What a job appends to its archive with."""
     settings = ArchiveSettings(path=str(folder), cluster_by=cluster_by)
-    return ArchiveWriter(folder, settings, "job", Upkeep([Archive(folder).table_path]))
+    return ArchiveWriter(folder, settings, identity, Upkeep([Archive(folder).table_path]))
 
 
 def arrived(*pieces: pa.Table) -> list[ArrivedRows]:
