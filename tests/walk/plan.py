@@ -162,6 +162,7 @@ class _Draft:
             if life % 3 == 2 and life != last:
                 yield "carry_over", {"partitions": self._dice.choice([1, 2])}, False
         yield "replay", {}, False
+        yield "ask_tasks", {"rules": [*self._rules.values()]}, False
         yield "explain", {"sample": self._dice.randrange(2**31)}, False
 
     def _wider(self) -> Iterator[_Planned]:

@@ -51,6 +51,7 @@ OF_COMMANDS = {
     "rules backfill": ("a history filled in", "a rule that is backfilled, from the batch on at which it is"),
     "state export": ("a state carried over", "a job that went on in the checkpoint that its state was imported into"),
     "replay": ("an archive replayed", "`buckets replay` finds the same"),
+    "--master": ("an archive asked by tasks", "replay, backtest and features by Spark give what one process gives"),
     "explain": ("an alert explained", "`buckets explain` computes the recorded value again, or says why there is none"),
 }
 """By what a command can do, those that need it."""

@@ -2,15 +2,19 @@
 
 import csv
 import io
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from buckets.archive.history import archive_of
 from buckets.backfill.fill_chunks import read_fills
+from buckets.config.job import load_job
 from buckets.stores.location import location
 from tests.kafka.broker import TestBroker
 from tests.spark.command import run_command, run_here
@@ -29,6 +33,7 @@ from tests.walk.stored import look_at_state
 
 EXPLAINED = 2
 """So many alerts are explained, and as many evaluations without one."""
+BY_TASKS = ("--master", "local[2]")
 Entries = dict[str, tuple[int | None, str]]
 
 
@@ -250,6 +255,22 @@ class Walk:
             self._run("replay", self._job.conf, *options)
             self.rare.saw("an archive replayed")
 
+    def _ask_tasks(self, rules: list[Written]) -> None:
+        """Ask the archive by Spark's tasks: they answer as one process does."""
+        self._run("replay", self._job.conf, "--evaluations", "--cuts", "recorded", *BY_TASKS)
+        tried = self._root / "tried.yaml"
+        put(tried, yaml.safe_dump({"rules": rules}))
+        backtests, features = [], []
+        for number, how in enumerate(((), BY_TASKS)):
+            backtests.append(json.loads(self._run("backtest", tried, "--conf", self._job.conf, "--json", "-", *how)))
+            out = self._root / f"features-{number}"
+            self._run("features", tried, "--conf", self._job.conf, "--out", out, "--by", "day", *how)
+            features.append(DeltaTable(out).to_pyarrow_table().sort_by("position"))
+        assert backtests[0] == backtests[1]
+        assert features[0] == features[1]
+        assert len(features[0]) == archive_of(load_job(self._job.conf)).end()
+        self.rare.saw("an archive asked by tasks")
+
     def _explain(self, sample: int) -> None:
         """Have some alerts explained, and some evaluations without one."""
         dice = random.Random(sample)
@@ -262,8 +283,9 @@ class Walk:
         for row in dice.sample(quiet, EXPLAINED):
             self._run("explain", self._job.conf, "--event", row["event_id"], "--rule", row["rule_id"])
 
-    def _run(self, *arguments: str | Path) -> None:
-        """Run a command that has to succeed; one of the state has a Spark of its own."""
+    def _run(self, *arguments: str | Path) -> str:
+        """Return what a command prints that has to succeed; one of the state has a Spark of its own."""
         done = run_command(*arguments) if arguments[0] == "state" else run_here(*arguments)
         said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         assert done.returncode == 0, f"buckets {' '.join(map(str, arguments))} ended with {done.returncode}: {said}"
+        return done.stdout
