@@ -6,7 +6,9 @@ columns of the payments and those of the rules, to nowhere; the values are compa
 CPU is of all processes.
 """
 
+import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -98,6 +100,7 @@ def main() -> None:
     rows = 20_000 if report.quick else ROWS
     path = folder / "payments.parquet"
     write_payments(path, rows)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
