@@ -71,11 +71,15 @@ final class BulkStage extends TransformWithStateInPySparkExec {
     private static final String PROVIDER = "spark.sql.streaming.stateStore.providerClass";
 
     BulkStage(TransformWithStateInPySparkExec of) {
+        this(of, of.child(), of.initialState());
+    }
+
+    private BulkStage(TransformWithStateInPySparkExec of, SparkPlan child, SparkPlan initialState) {
         super(
             of.functionExpr(), of.groupingAttributes(), of.output(), of.outputMode(), of.timeMode(), of.stateInfo(),
             of.batchTimestampMs(), of.prevBatchTimestampMs(), of.eventTimeWatermarkForLateEvents(),
-            of.eventTimeWatermarkForEviction(), of.userFacingDataType(), of.child(), of.isStreaming(),
-            of.hasInitialState(), of.initialState(), of.initialStateGroupingAttrs(), of.initialStateSchema());
+            of.eventTimeWatermarkForEviction(), of.userFacingDataType(), child, of.isStreaming(),
+            of.hasInitialState(), initialState, of.initialStateGroupingAttrs(), of.initialStateSchema());
     }
 
     @Override
@@ -96,9 +100,10 @@ final class BulkStage extends TransformWithStateInPySparkExec {
         session().sessionState().conf().setConfString(PROVIDER, BulkStateStoreProvider.class.getName());
     }
 
+    /** At once, and not by way of a stage of Spark's: each that is made resolves an encoder, which is 2 ms. */
     @Override
     public TransformWithStateInPySparkExec withNewChildrenInternal(SparkPlan left, SparkPlan right) {
-        return new BulkStage(super.withNewChildrenInternal(left, right));
+        return new BulkStage(this, left, right);
     }
 
     /** No stage of Spark's is equal to it: Spark keeps a node if what comes in its place is equal. */
