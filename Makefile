@@ -49,9 +49,9 @@ classes: ## keep Java's classes for the tests, so that every JVM of theirs start
 test: classes ## prove the promises in some minutes: tests/short.txt
 	@BUCKETS_TESTS=short $(PYTEST) -m "not slow" $(shell sed 's/#.*//' tests/short.txt) $(ARGS)
 
-test-long: classes ## run all tests, e.g. make test-long ARGS="-k java"
+test-long: classes ## run all tests, e.g. make test-long ARGS="-k java"; with SPARK=all or SPARK=4.1.4 a part of them on other versions of Spark
 	@bin/setup test notebooks
-	@$(PYTEST) $(ARGS)
+	@$(if $(SPARK),.venv/bin/python -m tests.spark_versions $(SPARK),$(PYTEST) $(ARGS))
 
 test-night: classes ## all tests with the whole number of examples of each law, twenty kills, three long walks, and ten million damaged messages
 	@bin/setup test notebooks bench

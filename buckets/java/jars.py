@@ -1,6 +1,7 @@
 """The jars that Spark and the local Kafka broker need: pinned, fetched once, checked.
 
-`jars.lock` names them, one a line, with their checksums. `jar_paths` and `broker_jar_paths` look into the jar folder;
+`jars.lock` names them, one a line, with their checksums; connectors of Spark are those of the pyspark that is
+installed. `jar_paths` and `broker_jar_paths` look into the jar folder;
 what is missing or damaged there is fetched with the Ivy inside pyspark into a workspace, checked, and then renamed
 into place. A rename is atomic, so two processes that fetch at the same time do not disturb each other. The broker's
 jars have a folder of their own, since it has another kafka-clients.
@@ -25,9 +26,23 @@ from pathlib import Path
 from buckets.errors import BucketsError, first_line
 from buckets.files import write_first
 from buckets.java.java import find_java, run_java
+from buckets.java.spark_lines import LOCKED_SPARK, spark_line
 from buckets.user_caches import own_cache
 
 FOLDER_VARIABLE = "BUCKETS_JARS"
+
+
+def spark_version() -> str:
+    """Return the version of pyspark that is installed; where there is none, the one that is locked."""
+    try:
+        return importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return LOCKED_SPARK
+
+
+def compiles_own() -> bool:
+    """Return whether our own classes fit the Spark that is installed: the stage that they extend is 4.2's."""
+    return not spark_version().startswith("4.1.")
 
 
 def jar_folder() -> Path:
@@ -61,7 +76,7 @@ def own_jar(folder: Path) -> Path:
     sources = {
         file.name: file.read_bytes() for file in importlib.resources.files("buckets.java").joinpath("bulk").iterdir()
     }
-    version = importlib.metadata.version("pyspark")
+    version = spark_version()
     digest = hashlib.blake2b(
         b"\0".join([version.encode(), *(sources[name] for name in sorted(sources))]), digest_size=8
     )
@@ -139,7 +154,12 @@ def _pinned(use: str) -> tuple[Jar, ...]:
     return tuple(jars)
 
 
-SPARK_JARS = _pinned("spark")
+def spark_jars(version: str) -> tuple[Jar, ...]:
+    """Return the jars of a version of Spark, as far as they are published for it."""
+    return _pinned(f"spark-{'.'.join(version.split('.')[:2])}") + _pinned("spark")
+
+
+SPARK_JARS = spark_jars(spark_version())
 BROKER_JARS = _pinned("broker")
 S3_JARS = _pinned("s3")
 
@@ -150,20 +170,23 @@ def _say_on_stderr(line: str) -> None:
 
 def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
     """Return the paths of all jars of Spark, whole and checked, and of our own; fetches those that are not there."""
-    return [*_whole_jars(SPARK_JARS, jar_folder(), say), own_jar(jar_folder())]
+    spark_line(spark_version())
+    fetched = whole_jars(SPARK_JARS, jar_folder(), say)
+    return [*fetched, own_jar(jar_folder())] if compiles_own() else fetched
 
 
 def s3_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
     """Return the paths of the jars with which Spark reads and writes S3, as `jar_paths` does those of Spark."""
-    return _whole_jars(S3_JARS, jar_folder() / "s3", say)
+    return whole_jars(S3_JARS, jar_folder() / "s3", say)
 
 
 def broker_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
     """Return the paths of all jars of the local Kafka broker, as `jar_paths` does those of Spark."""
-    return _whole_jars(BROKER_JARS, jar_folder() / "broker", say)
+    return whole_jars(BROKER_JARS, jar_folder() / "broker", say)
 
 
-def _whole_jars(jars: Sequence[Jar], folder: Path, say: Callable[[str], None]) -> list[Path]:
+def whole_jars(jars: Sequence[Jar], folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """Return the paths of jars in a folder, whole and checked; fetches those that are not there."""
     absent = [jar for jar in jars if not _is_whole(folder / jar.file_name, jar)]
     if absent:
         say(f"fetching {_names(absent)} into {folder}, once")

@@ -8,6 +8,12 @@ The adapter decodes, calls `engine`, encodes and writes. What a batch computes d
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import pyspark
+
+from buckets.java.spark_lines import spark_line
+
+spark_line(pyspark.__version__)
+
 if TYPE_CHECKING:
     from buckets.spark.frame_backtest import backtest
     from buckets.spark.frame_input import FrameError, rules, schema

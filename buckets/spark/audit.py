@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
 
 from buckets.audit.folder import AuditFolder, audit_settings, topics_of
@@ -42,10 +41,11 @@ from buckets.kafka.registry import Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
 from buckets.preflight.output_check import check_digits
+from buckets.spark.arrow_types import from_arrow_schema, from_arrow_type
 from buckets.spark.faults import java_in_one_line, patience_of
 from buckets.spark.new_topic import go_on_in_new_topics
 from buckets.spark.running import Batch, Running, begin_query, news_of
-from buckets.spark.sources import kafka_options, subscription
+from buckets.spark.sources import topic_reader
 from buckets.spark.stall import give_up
 
 
@@ -182,9 +182,8 @@ class AuditQuery:
         return MessageReader(by_topic, self._audit.guard.ids(), binary)
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
-        reader = self._spark.readStream.format("kafka").options(**kafka_options(self._audit.kafka))
-        reader = reader.options(**subscription(self._audit.selection)).option("includeHeaders", True)
-        reader = reader.option("startingOffsets", "earliest")
+        reader = topic_reader(self._spark, self._audit.selection, self._audit.kafka)
+        reader = reader.option("includeHeaders", True).option("startingOffsets", "earliest")
         reader = reader.option("maxOffsetsPerTrigger", MESSAGES_A_BATCH)
         writer = reader.load().writeStream.foreachBatch(run_batch)
         self._query = begin_query(writer, self._audit.folder.spark_checkpoint, interval_ms)

@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.archive.arrived_rows import ARRIVAL, archived_and_rounded, arrivals_of
 from buckets.config.engine import EngineSettings
@@ -24,6 +23,7 @@ from buckets.history.scoring import ScoredPiece, scorer_of
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.moment import TimeRange, moment_ms
 from buckets.rules.rule import Rule
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.frame_input import FrameError, check_columns_of, told_as
 from buckets.spark.frame_input import rules as read_rules
 from buckets.spark.frame_input import schema as read_schema

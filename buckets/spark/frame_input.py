@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from buckets.engine.results.feature_table import FeatureTable
@@ -27,6 +26,7 @@ from buckets.outputs.columns import output_columns
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from buckets.spark.arrow_types import from_arrow_schema, to_arrow_type
 from buckets.spark.frame_rows import numbered_names, quoted
 from buckets.spark.scored_batch import in_microseconds
 from buckets.stores.location import location
@@ -137,7 +137,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     kinds: list[pa.Field] = []
     for field in frame.schema.fields:
         try:
-            kinds.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
+            kinds.append(pa.field(field.name, to_arrow_type(field.dataType)))
         except PySparkTypeError:
             message = f"column {field.name}: is of type {field.dataType.simpleString()}; cast it, or leave it out"
             raise FrameError(message, "COLUMN_TYPE") from None

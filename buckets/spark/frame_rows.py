@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -38,6 +37,7 @@ from buckets.events.field_paths import Step, array_path, reachable, to_list
 from buckets.events.message_fields import as_declared, schema_to_read
 from buckets.events.parquet_rows import as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
+from buckets.spark.arrow_types import from_arrow_type, to_arrow_schema, to_arrow_type
 
 SLICE_ROWS = 100_000  # Rows of a slice, at most
 _SLICE_BYTES = 128 << 20  # Bytes of its rows, at most and about, whatever the size of a value
@@ -73,7 +73,7 @@ def in_utc(rows: pa.Table) -> pa.Table:
     """Return rows whose times are written as in UTC, not as in the time zone of the session."""
     for index, field in enumerate(rows.schema):
         if ", tz=" in str(field.type) and ", tz=UTC]" not in str(field.type):
-            kind = to_arrow_type(from_arrow_type(field.type), timezone="UTC")
+            kind = to_arrow_type(from_arrow_type(field.type))
             rows = rows.set_column(index, field.name, rows.column(index).cast(kind))
     return rows
 
@@ -225,7 +225,7 @@ def travelling(
     Its columns that are fields, or all if whole rows are wanted, then the fields of structs, and the order.
     """
     names = schema_to_read(schema).field_names
-    there = reachable(names, to_arrow_schema(frame.schema, timezone="UTC"))
+    there = reachable(names, to_arrow_schema(frame.schema))
     fields = [name for name in dict.fromkeys(names) if name in there]
     whole = [number for number, name in enumerate(frame.columns) if has_rows or name in fields]
     inside = [name for name in fields if name not in frame.columns]

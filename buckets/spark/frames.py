@@ -19,7 +19,6 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DatetimeType, NumericType
 
 from buckets.config.engine import EngineSettings
@@ -34,6 +33,7 @@ from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.frame_input import (
     FrameError,
     beside_kinds,

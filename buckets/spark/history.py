@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.archive.arrived_rows import arrivals_of
 from buckets.engine.stages.in_memory import memory_stores
 from buckets.history.scoring import Found, Pieces, PutOut, ScoreArchive, ScoredPiece, scorer_of
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.session import start_session
 from buckets.spark.slice_scoring import SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
 from buckets.spark.worker import settle

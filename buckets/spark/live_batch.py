@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from buckets.engine.batch import payload
@@ -24,9 +23,11 @@ from buckets.engine.stages.shard import ROWS
 from buckets.engine.values.feature_rules import FEATURES
 from buckets.errors import kind_and_line
 from buckets.outputs import columns
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.frame_input import FrameError, beside_kinds, numbered_kinds, output_kinds
 from buckets.spark.frame_rows import numbered_names, of_rows
 from buckets.spark.scored_batch import ScoredBatch
+from buckets.spark.spark_version import check_delta
 from buckets.spark.spilled import payloads_of, spilled
 from buckets.spark.worker import settle
 
@@ -132,6 +133,7 @@ class StreamBatch:
         Raises:
             FrameError: the batch has written another DataFrame to the table before (`WRITTEN_TWICE`).
         """
+        check_delta(f"write_delta {path}")
         if self._written.setdefault(str(path), frame) is not frame:
             message = f"write_delta: this batch has written to {path} before; write all its rows at once"
             raise FrameError(message, "WRITTEN_TWICE")

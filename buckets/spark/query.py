@@ -43,6 +43,7 @@ from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream
+from buckets.spark.spark_version import leak
 from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import windows_stage
 from buckets.state.bounds import Bounds
@@ -115,6 +116,8 @@ class ScoringQuery:
         produced = windows_stage(messages, self._bounds, self._shard_keys)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
         partitions = {PARTITIONS: str(self._partitions)} if scoring.session else {}
+        if is_first and interval_ms is not None and (leaked := leak()):
+            scoring.patience.say(leaked)
         with settings_while(self._arrivals.frame.sparkSession, {**scoring.session, **partitions}):
             self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from buckets.config.settings import START_PATIENCE_MS
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
-from buckets.java.jars import jar_paths, s3_jar_paths
+from buckets.java.jars import compiles_own, jar_paths, s3_jar_paths
 from buckets.java.java import find_java
 from buckets.spark.session_folder import (
     S3A,
@@ -238,7 +238,7 @@ def _settings_of_job(
     jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
     has_executors = not is_local(own.get("spark.master", "local"))
     # Who submits a job may have left our own jar out.
-    has_bulk_extension = not under_spark_submit() or has_class(_BULK_EXTENSION)
+    has_bulk_extension = has_class(_BULK_EXTENSION) if under_spark_submit() else compiles_own()
     options = " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_JAVA_OPTIONS, "")))
     named_places = session_places.settings(options, has_executors)
     settings = {
@@ -275,7 +275,8 @@ def session_settings() -> dict[str, str]:
     """
     catalog, sockets = "spark.sql.catalog.spark_catalog", "spark.python.unix.domain.socket.enabled"
     names = (catalog, sockets, "spark.hadoop.fs.file.impl", FILE_MANAGER)
-    return {**{name: SETTINGS[name] for name in names}, _EXTENSIONS: _WITH_BULK, **_with_jars(jar_paths())}
+    extensions = _WITH_BULK if compiles_own() else SETTINGS[_EXTENSIONS]
+    return {**{name: SETTINGS[name] for name in names}, _EXTENSIONS: extensions, **_with_jars(jar_paths())}
 
 
 STOP_WITHIN_S = 30.0

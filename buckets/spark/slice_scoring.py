@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import fan_out
@@ -26,6 +25,7 @@ from buckets.engine.stages.in_memory import BatchResults, completed, memory_stor
 from buckets.engine.stages.shard import Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.rules.rule_set import RuleSet
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.worker import settle
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
@@ -30,8 +29,10 @@ from buckets.events.message_fields import HEADERS, STAMPED, as_declared, columns
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import KEY, EventSchema
 from buckets.events.source_files import line_reader, plain_path, readable_files
+from buckets.spark.arrow_types import to_arrow_schema
 from buckets.spark.batch_properties import terms_of_task
 from buckets.spark.frame_rows import Arrange, by_number, column_at, order_number, travelling
+from buckets.spark.spark_version import check_delta, check_kafka
 from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
 
@@ -178,11 +179,10 @@ def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
 def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) -> ArrivalStream:
     """Open a Delta table as a stream, in the order of a column."""
     assert source.arrival is not None
+    check_delta(f"events {source.path}")
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
     frame = reader.format("delta").load(source.path)
-    there = reachable(
-        [*schema_to_read(schema).field_names, source.arrival], to_arrow_schema(frame.schema, timezone="UTC")
-    )
+    there = reachable([*schema_to_read(schema).field_names, source.arrival], to_arrow_schema(frame.schema))
     check_columns(there, schema, source.path, source.arrival)
     column = column_at(source.arrival, frame)
     kind = frame.select(column.alias(source.arrival)).schema[0].dataType
@@ -232,6 +232,12 @@ def subscription(topics: TopicSelection) -> dict[str, str]:
     return {"subscribePattern": topics.expression}
 
 
+def topic_reader(spark: SparkSession, topics: TopicSelection, kafka: "KafkaSettings") -> DataStreamReader:
+    """Return a reader of topics."""
+    check_kafka(f"topics at {kafka.bootstrap_servers}")
+    return spark.readStream.format("kafka").options(**kafka_options(kafka), **subscription(topics))
+
+
 def open_topics(
     spark: SparkSession,
     source: KafkaSource,
@@ -244,8 +250,7 @@ def open_topics(
 
     `messages` reads them in the tasks; `generations` has the numbers of generations of known topics, from 1.
     """
-    reader = spark.readStream.format("kafka").options(**kafka_options(kafka))
-    reader = reader.options(**subscription(source.selection))
+    reader = topic_reader(spark, source.selection, kafka)
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
 

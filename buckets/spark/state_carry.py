@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 import buckets
@@ -48,6 +47,7 @@ from buckets.events.schema import EventSchema
 from buckets.files import remove_tree, write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.group import Group
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.running import Batch, Patience, Running, begin_query
 from buckets.spark.session import FILE_MANAGER, SETTINGS, shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys

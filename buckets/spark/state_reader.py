@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.driver_state import Checkpoint
@@ -25,6 +24,7 @@ from buckets.engine.storage.shard_store import (
     split_page_key,
 )
 from buckets.errors import BucketsError
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.windows import STATE
 from buckets.state.live_log import decode_segment

@@ -11,11 +11,12 @@ import pytest
 
 from buckets.errors import BucketsError
 from buckets.java import jars
-from buckets.java.jars import Jar, broker_jar_paths, jar_paths, own_jar
+from buckets.java.jars import Jar, broker_jar_paths, jar_paths, own_jar, spark_jars
+from buckets.java.spark_lines import SPARK_LINES
 
 CONTENT = {"alpha-1.0.jar": b"the first jar", "beta-2.0.jar": b"the second jar"}
 OWN = "own.jar"
-PINNED = {"Spark": jars.SPARK_JARS, "the broker": jars.BROKER_JARS}
+PINNED = {line: spark_jars(line) for line in SPARK_LINES} | {"the broker": jars.BROKER_JARS}
 
 
 def sha256(content: bytes) -> str:
@@ -160,8 +161,8 @@ def test_an_unreachable_repository_is_said_in_one_line(tmp_path: Path, monkeypat
     progress, message = done.stderr.splitlines()
     log = tmp_path / "jars" / "fetch.log"
     assert done.returncode == 1
-    assert progress.startswith("fetching delta-spark_4.2_2.13-4.4.0.jar, delta-storage-4.4.0.jar")
-    assert message.startswith("cannot fetch delta-spark_4.2_2.13-4.4.0.jar, delta-storage-4.4.0.jar")
+    assert progress.startswith("fetching delta-spark_4.2_2.13-4.4.0.jar, spark-sql-kafka-0-10_2.13-4.2.0.jar")
+    assert message.startswith("cannot fetch delta-spark_4.2_2.13-4.4.0.jar, spark-sql-kafka-0-10_2.13-4.2.0.jar")
     assert message.endswith(f"details: {log}")
     assert "Connection refused" in log.read_text()
     assert [path.name for path in log.parent.iterdir()] == ["fetch.log"]
@@ -197,7 +198,7 @@ def test_classes_that_cannot_be_compiled_or_kept_are_one_line(tmp_path: Path, re
     assert not (tmp_path / "jars").exists()
 
 
-@pytest.mark.parametrize("pinned", [jars.SPARK_JARS, jars.BROKER_JARS])
+@pytest.mark.parametrize("pinned", PINNED.values(), ids=PINNED)
 def test_an_artifact_is_pinned_once_with_a_whole_checksum(pinned):
     assert len({(jar.organisation, jar.artifact) for jar in pinned}) == len(pinned)
     assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in pinned)
@@ -206,6 +207,9 @@ def test_an_artifact_is_pinned_once_with_a_whole_checksum(pinned):
 def test_the_connector_of_spark_and_the_broker_are_there():
     revisions = {f"{jar.artifact} of {use}": jar.revision for use, pinned in PINNED.items() for jar in pinned}
 
-    assert revisions["spark-sql-kafka-0-10_2.13 of Spark"] == "4.2.0"
-    assert revisions["kafka-clients of Spark"] == "3.9.2"
+    assert PINNED["4.2"] == jars.SPARK_JARS
+    assert revisions["spark-sql-kafka-0-10_2.13 of 4.1"] == "4.1.1"
+    assert revisions["spark-sql-kafka-0-10_2.13 of 4.2"] == "4.2.0"
+    assert revisions["kafka-clients of 4.1"] == revisions["kafka-clients of 4.2"] == "3.9.2"
+    assert "spark-sql-kafka-0-10_2.13 of 4.3" not in revisions
     assert revisions["kafka_2.13 of the broker"] == revisions["kafka-clients of the broker"] == "4.4.0"

@@ -1,0 +1,20 @@
+"""Which versions of Spark can be used."""
+
+import sys
+
+from buckets.errors import BucketsError
+
+LOCKED_SPARK, SPARK_LINES = "4.2.1", ("4.1", "4.2", "4.3")
+"""The pyspark that `bin/setup` installs, and of which lines it may be another one."""
+
+
+def spark_line(version: str) -> str:
+    """Return the line of a version of pyspark, as in "4.2"; raises BucketsError if it cannot be used."""
+    line = ".".join(version.split(".")[:2])
+    if line not in SPARK_LINES:
+        message = (
+            f"pyspark {version} of {sys.prefix} cannot be used: it has to be of {SPARK_LINES[0]} to {SPARK_LINES[-1]}; "
+            f"install pyspark=={LOCKED_SPARK}"
+        )
+        raise BucketsError(message)
+    return line

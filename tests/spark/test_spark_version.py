@@ -1,0 +1,46 @@
+"""What a version of Spark lacks or leaks is one line, before a query reads anything."""
+
+import pyspark
+import pytest
+
+from buckets.errors import BucketsError
+from buckets.java.spark_lines import SPARK_LINES, spark_line
+from buckets.spark import spark_version
+from buckets.spark.spark_version import check_delta, check_kafka, leak
+
+
+@pytest.mark.parametrize("version", ["3.5.7", "4.0.5", "4.4.0", "5.0.0.dev1"])
+def test_a_version_that_is_not_supported_is_refused(monkeypatch, version, as_worded):
+    monkeypatch.setattr("sys.prefix", "/environment")
+    with pytest.raises(BucketsError, check=as_worded):
+        spark_line(version)
+    assert [spark_line(f"{line}.7") for line in SPARK_LINES] == list(SPARK_LINES)
+
+
+def test_topics_without_a_connector_are_refused(monkeypatch, as_worded):
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    monkeypatch.setattr(spark_version, "has_class", lambda name: False)
+    with pytest.raises(BucketsError, check=as_worded):
+        check_kafka("topics at broker:9092")
+    monkeypatch.setattr(spark_version, "has_class", lambda name: True)
+    check_kafka("topics at broker:9092")
+
+
+def test_a_table_that_spark_cannot_read_is_refused(monkeypatch, as_worded):
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    with pytest.raises(BucketsError, check=as_worded):
+        check_delta("events table")
+    monkeypatch.setattr(pyspark, "__version__", "4.1.4")
+    check_delta("events table")
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "4.1.3", "4.2.0"])
+def test_a_version_that_leaks_is_warned_of(monkeypatch, version, as_worded):
+    monkeypatch.setattr(pyspark, "__version__", version)
+    assert as_worded(leak())
+
+
+@pytest.mark.parametrize("version", ["4.1.4", "4.1.4.dev0", "4.2.1", "4.3.0"])
+def test_a_version_that_leaks_nothing_is_not(monkeypatch, version):
+    monkeypatch.setattr(pyspark, "__version__", version)
+    assert leak() is None
