@@ -10,7 +10,7 @@ from buckets.spark.session_folder import has_class
 
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _TIGHT = {"4.1": 4, "4.2": 1}
-"""From which version of a line on Spark closes all files of a task."""
+"""From which version of a line on Spark closes the sockets of all tasks."""
 
 
 def check_kafka(place: str) -> None:
@@ -39,6 +39,6 @@ def leak() -> str | None:
     if line not in _TIGHT or patch is None or int(patch[1]) >= _TIGHT[line]:
         return None
     return (
-        f"Spark {pyspark.__version__} leaves a file open for each stateful task of a batch (SPARK-58932), until a "
+        f"Spark {pyspark.__version__} leaves a socket open for each stateful task of a batch (SPARK-58932), until a "
         f"process may open no more: install pyspark=={line}.{_TIGHT[line]}, or start the query again from time to time"
     )
