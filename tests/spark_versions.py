@@ -24,7 +24,7 @@ KAFKA = "tests/kafka/test_scoring.py::test_what_came_while_the_job_was_down_is_s
 NO_DELTA_IN_SPARK = "any_source[delta]", "out_of_the_order_of_their_column", "spark_reads", "decimals", "is_the_cause"
 """Parts of the names of tests that read Delta tables by Spark, or append to them."""
 TESTS = {
-    "4.1.4": [*FILES, KAFKA],
+    "4.1.4": [*FILES, "tests/spark/test_iceberg.py", KAFKA],
     "4.2.1": [*FILES, KAFKA],
     "4.3.0": [*FILES, "-k", f"not ({' or '.join(NO_DELTA_IN_SPARK)})"],
 }

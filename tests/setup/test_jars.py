@@ -12,7 +12,7 @@ import pytest
 from buckets.errors import BucketsError
 from buckets.java import jars
 from buckets.java.jars import Jar, broker_jar_paths, jar_paths, own_jar, spark_jars
-from buckets.java.spark_lines import SPARK_LINES
+from buckets.java.spark_lines import LOCKED_SPARK, SPARK_LINES
 
 CONTENT = {"alpha-1.0.jar": b"the first jar", "beta-2.0.jar": b"the second jar"}
 OWN = "own.jar"
@@ -202,6 +202,13 @@ def test_classes_that_cannot_be_compiled_or_kept_are_one_line(tmp_path: Path, re
 def test_an_artifact_is_pinned_once_with_a_whole_checksum(pinned):
     assert len({(jar.organisation, jar.artifact) for jar in pinned}) == len(pinned)
     assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in pinned)
+
+
+def test_the_lock_file_has_the_version_that_messages_name_and_pip_takes_the_supported_lines():
+    root = Path(__file__).parents[2]
+    assert f"\npyspark=={LOCKED_SPARK} " in (root / "requirements.lock").read_text(encoding="utf-8")
+    first, last = SPARK_LINES[0], SPARK_LINES[-1].partition(".")[2]
+    assert f'"pyspark>={first},<4.{int(last) + 1}"' in (root / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_the_connector_of_spark_and_the_broker_are_there():
