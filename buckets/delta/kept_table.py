@@ -34,7 +34,7 @@ from buckets.delta.commits import (
     with_columns,
     write_data_file,
 )
-from buckets.delta.whole_table import open_table, through_store
+from buckets.delta.whole_table import is_made, open_table, through_store
 from buckets.stores.location import as_input
 from buckets.stores.store_path import StorePath
 
@@ -80,6 +80,18 @@ def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
                 return
 
     through_store(table.table_uri, append)
+
+
+def append_if_plain(path: Path | str, application: str, number: int, rows: pa.Table) -> bool:
+    """Append rows once, as `append_new` does, if a table is there, is plain and has their columns; return whether."""
+    if not is_made(path):
+        return False
+    table = open_table(path)
+    kinds = [(field.name, field.type) for field in rows.schema]
+    if not is_plain(table) or kinds != [(field.name, field.type) for field in pa.schema(table.schema().to_arrow())]:
+        return False
+    append_new(table, application, lambda last: None if last is not None and last >= number else (number, rows))
+    return True
 
 
 _LOOK_S = 10.0  # How often it is looked whether a table in a store is still there

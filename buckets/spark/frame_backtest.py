@@ -16,19 +16,22 @@ from buckets.archive.arrived_rows import ARRIVAL, archived_and_rounded, arrivals
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import memory_stores
 from buckets.events.parquet_rows import plain_table_arrivals
-from buckets.events.schema import EventSchema
 from buckets.history.backtest.backtest import Backtest, question
 from buckets.history.backtest.report import BacktestReport
 from buckets.history.scoring import ScoredPiece, scorer_of
-from buckets.lists.index import NO_LISTS, Lists
-from buckets.moment import TimeRange, moment_ms
-from buckets.rules.rule import Rule
+from buckets.lists.index import NO_LISTS
 from buckets.spark.arrow_types import from_arrow_schema
-from buckets.spark.frame_input import FrameError, check_columns_of, told_as
-from buckets.spark.frame_input import rules as read_rules
-from buckets.spark.frame_input import schema as read_schema
-from buckets.spark.frame_rows import SLICE_ROWS, in_utc, slices
-from buckets.spark.frames import SLICE_BITS, in_order, numbers_of_slices, settings_over
+from buckets.spark.frame_input import (
+    FrameError,
+    ListsOrPaths,
+    RulesOrPath,
+    SchemaOrPath,
+    check_columns_of,
+    check_is_frame,
+    told_as,
+)
+from buckets.spark.frame_rows import SLICE_ROWS, in_utc, quoted, slices
+from buckets.spark.frames import SLICE_BITS, in_order, numbers_of_slices, read_input
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
 from buckets.spark.worker import settle
 
@@ -71,12 +74,12 @@ class _BacktestScoring(SliceScoring):
 
 def backtest(
     frame: DataFrame,
-    rules: Iterable[Rule],
-    schema: EventSchema,
+    rules: RulesOrPath,
+    schema: SchemaOrPath,
     *,
     order_by: Sequence[str | Column],
-    engine: EngineSettings | None = None,
-    lists: Lists = NO_LISTS,
+    engine: EngineSettings | Mapping[str, Any] | None = None,
+    lists: ListsOrPaths = NO_LISTS,
     begin: datetime | None = None,
     end: datetime | None = None,
     amount: str | None = None,
@@ -87,11 +90,11 @@ def backtest(
 
     Args:
         frame: as for `features`.
-        rules: the rules.
-        schema: the event schema.
+        rules: as for `features`.
+        schema: as for `features`.
         order_by: as for `features`.
-        engine: lateness, collisions and precision; the defaults of a job if None.
-        lists: by name, the lists that rules look into.
+        engine: as for `features`.
+        lists: as for `features`.
         begin: the first event time that is reported; without a zone it is in UTC; None for any.
         end: the first event time that is not reported any more.
         amount: the measure that is the amount of an event; the first one if None.
@@ -106,20 +109,25 @@ def backtest(
         FrameError: as `features`; a sweep, an amount or fraud cannot be read, or no event is in the range
             (`INVALID_BACKTEST`).
     """
-    settings, rules, schema = settings_over(frame, engine), read_rules(rules), read_schema(schema)
+    settings, chosen, declared, indices = read_input(frame, rules, schema, engine, lists)
+    swept = {} if sweep is None else sweep
+    are_values = isinstance(swept, Mapping) and all(isinstance(each, Iterable) for each in swept.values())
+    if not are_values or any(isinstance(each, str) for each in swept.values()):
+        message = f'sweep: must be values by parameter, as in {{"spike.limit": [100, 200]}}, not {sweep!r}'
+        raise FrameError(message, "INVALID_BACKTEST")
+    texts = [f"{name}={','.join(map(str, values))}" for name, values in swept.items()]
     if isinstance(fraud, DataFrame):
-        if schema.event_id not in fraud.columns:
-            message = f"fraud: has no column {schema.event_id!r}, which holds the ids of events that were fraud"
+        check_is_frame(fraud, "fraud")
+        if declared.event_id not in fraud.columns:
+            message = f"fraud: has no column {declared.event_id!r}, which holds the ids of events that were fraud"
             raise FrameError(message, "COLUMN_MISSING")
-        column = F.col(f"`{schema.event_id}`").cast("string")
+        column = F.col(quoted(declared.event_id)).cast("string")
         fraud = dict.fromkeys(row[0] for row in fraud.select(column).distinct().collect())
-    texts = [f"{name}={','.join(map(str, values))}" for name, values in (sweep or {}).items()]
-    span = TimeRange(*(None if moment is None else moment_ms(moment) for moment in (begin, end)))
     with told_as("INVALID_BACKTEST"):
-        asked = question(rules, schema, settings, lists, span, amount, fraud, texts)
-    check_columns_of(frame, schema, asked.rule_set)
+        asked = question(chosen, declared, settings, indices, begin, end, amount, fraud, texts)
+    check_columns_of(frame, declared, asked.rule_set)
     work, shards = _BacktestScoring(asked), settings.shards
-    names, rows = in_order(frame, order_by, shards, schema)
+    names, rows = in_order(frame, order_by, shards, declared)
     fanned = rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT))
     # The slices of a partition are completed by one task; all by one, where rules need what came before.
     tasks, task = (1, "0") if asked.rule_set.needs_driver_state else (shards, f"slice >> {SLICE_BITS}")

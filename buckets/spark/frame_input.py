@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pydantic import ValidationError
-from pyspark.errors import PySparkTypeError
+from pydantic import TypeAdapter, ValidationError
+from pyspark.errors import AnalysisException, PySparkTypeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from buckets.config.engine import EngineSettings
 from buckets.engine.results.feature_table import FeatureTable
 from buckets.errors import BucketsError
 from buckets.evaluation import OF_SOURCE
@@ -22,6 +24,8 @@ from buckets.events.arrivals import check_columns
 from buckets.events.field_paths import containers, reachable
 from buckets.events.message_fields import schema_to_read
 from buckets.events.schema import EventSchema, load_event_schema
+from buckets.lists.index import ListIndex, Lists
+from buckets.lists.list_file import load_list
 from buckets.outputs.columns import output_columns
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
@@ -30,7 +34,12 @@ from buckets.spark.arrow_types import from_arrow_schema, to_arrow_type
 from buckets.spark.frame_rows import numbered_names, quoted
 from buckets.spark.scored_batch import in_microseconds
 from buckets.stores.location import location
-from buckets.validation import first_fault
+from buckets.validation import did_you_mean, first_fault
+
+RulesOrPath = str | Path | Mapping[str, Any] | Iterable[Rule | Mapping[str, Any]]
+SchemaOrPath = str | Path | Mapping[str, Any] | EventSchema
+ListsOrPaths = Mapping[str, ListIndex | str | Path]
+_RULES = TypeAdapter(tuple[Rule, ...])
 
 
 class FrameError(BucketsError, ValueError):
@@ -46,34 +55,48 @@ class FrameError(BucketsError, ValueError):
         return self._condition
 
 
-def rules(source: str | Path | Mapping[str, Any] | Iterable[Rule | Mapping[str, Any]]) -> tuple[Rule, ...]:
+def rules(source: RulesOrPath) -> tuple[Rule, ...]:
     """Return rules from a file or folder of rules, from one or several as the YAML would give them, or from models.
 
     Raises:
         FrameError: one is not valid (`INVALID_RULES`).
     """
-    with told_as("INVALID_RULES"):
+    with told_as("INVALID_RULES", "rules"):
         if isinstance(source, str | Path):
             return load_rule_files(location(str(source)))
-        written = [source] if isinstance(source, Mapping | Rule) or not isinstance(source, Iterable) else list(source)
-        return tuple(rule if isinstance(rule, Rule) else Rule.model_validate(rule) for rule in written)
+        single = isinstance(source, Mapping | Rule) or not isinstance(source, Iterable)
+        return _RULES.validate_python((source,) if single else tuple(source))
 
 
-def schema(source: str | Path | Mapping[str, Any] | EventSchema) -> EventSchema:
-    """Return an event schema from a file, or from what its YAML would give.
+def schema(source: SchemaOrPath) -> EventSchema:
+    """Return an event schema from a file, from what its YAML would give, or from a model.
 
     Raises:
         FrameError: it is not valid (`INVALID_SCHEMA`).
     """
-    with told_as("INVALID_SCHEMA"):
-        if isinstance(source, EventSchema):
-            return source
+    with told_as("INVALID_SCHEMA", "schema"):
         return load_event_schema(Path(source)) if isinstance(source, str | Path) else EventSchema.model_validate(source)
 
 
+def engine_settings(given: EngineSettings | Mapping[str, Any] | None) -> EngineSettings:
+    """Return settings of the engine from a model or a dict, or those of a job if None (`INVALID_ENGINE`)."""
+    with told_as("INVALID_ENGINE", "engine"):
+        return EngineSettings.model_validate({} if given is None else given)
+
+
+def read_lists(given: ListsOrPaths, *, are_files: bool = False) -> Lists:
+    """Return lists by name, from files where their paths are given (`INVALID_LISTS`)."""
+    kinds = (str, Path) if are_files else (ListIndex, str, Path)
+    if not isinstance(given, Mapping) or not all(isinstance(each, kinds) for each in given.values()):
+        message = 'lists: must be paths of files by name, as in lists={"blocked": "blocked.csv"}'
+        raise FrameError(message, "INVALID_LISTS")
+    with told_as("INVALID_LISTS"):
+        return {name: each if isinstance(each, ListIndex) else load_list(each) for name, each in given.items()}
+
+
 @contextmanager
-def told_as(condition: str) -> Iterator[None]:
-    """Raise what is found wrong as a `FrameError`."""
+def told_as(condition: str, *where: str | int) -> Iterator[None]:
+    """Raise what is found wrong as a `FrameError`; `where` is the location of a value that is read."""
     try:
         yield
     except FrameError:
@@ -81,7 +104,7 @@ def told_as(condition: str) -> Iterator[None]:
     except BucketsError as error:
         raise FrameError(error.message, condition) from None
     except ValidationError as error:
-        raise FrameError(first_fault(error)[1], condition) from None
+        raise FrameError(first_fault(error, where)[1], condition) from None
 
 
 def check_columns_of(frame: DataFrame, schema: EventSchema, rule_set: RuleSet) -> None:
@@ -109,21 +132,44 @@ def check_columns_of(frame: DataFrame, schema: EventSchema, rule_set: RuleSet) -
             raise BucketsError(message)
 
 
-def check_is_frame(frame: DataFrame) -> None:
+def check_is_frame(frame: DataFrame, name: str = "frame") -> None:
     """See that something is a DataFrame of a session in this process; a `FrameError` says what else it is."""
     if not isinstance(frame, DataFrame) or getattr(frame, "_jdf", None) is None:
         kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
         message = (
-            f"frame: must be a DataFrame of a session in this process, not {kind}; Spark Connect has no such session"
+            f"{name}: must be a DataFrame of a session in this process, not {kind}; Spark Connect has no such session"
         )
+        raise FrameError(message, "NOT_A_FRAME")
+    if frame.sparkSession.sparkContext._jsc is None:
+        message = f"{name}: its session has been stopped; make it again in another one"
         raise FrameError(message, "NOT_A_FRAME")
 
 
-def check_order(order_by: Sequence[str | Column]) -> None:
-    """See that columns that say in which order rows arrived are several, at least one (`ORDER_MISSING`)."""
-    if isinstance(order_by, str | Column) or not order_by:
+def order_columns(frame: DataFrame, order_by: Sequence[str | Column], *more: Column) -> list[Column]:
+    """Return the columns that say in which order rows arrived, at least one (`ORDER_MISSING`); `COLUMN_MISSING`."""
+    is_one = isinstance(order_by, str | Column) or not isinstance(order_by, Iterable)
+    columns: list[Any] = [] if is_one else list(order_by)
+    if not columns:
         message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
         raise FrameError(message, "ORDER_MISSING")
+    # They would log what is raised here, with Java's stack.
+    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        for at, given in enumerate(columns):
+            if isinstance(given, str):
+                columns[at] = F.col(quoted(given) if given in frame.columns else given)
+            frame.select(columns[at], *more)
+            frame.sortWithinPartitions(columns[at])
+    except (AnalysisException, PySparkTypeError) as error:
+        hint = "" if str(given) in frame.columns else did_you_mean(str(given), frame.columns)
+        message = f"order_by: {given!r} gives no order ({error.getCondition()}) of {', '.join(frame.columns)}{hint}"
+        raise FrameError(message, "COLUMN_MISSING") from None
+    finally:
+        for logger in loggers:
+            logger.disabled = False
+    return columns
 
 
 def reads(schema: EventSchema, column: str) -> bool:

@@ -8,7 +8,7 @@ they are, and meet again what the shards have computed.
 An event is a row of Spark twice, when it comes and when it leaves; in between there are a few large ones.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DatetimeType, NumericType
@@ -26,7 +25,6 @@ from buckets.engine.batch import payload
 from buckets.engine.results.feature_table import FeatureTable
 from buckets.engine.stages.in_memory import OutputDecoder, memory_stores
 from buckets.engine.stages.shard import Scorer
-from buckets.errors import first_line
 from buckets.evaluation import Evaluator
 from buckets.events.parquet_rows import plain_table_arrivals
 from buckets.events.schema import EventSchema
@@ -36,20 +34,28 @@ from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.frame_input import (
     FrameError,
+    ListsOrPaths,
+    RulesOrPath,
+    SchemaOrPath,
     beside_kinds,
     check_columns_of,
     check_is_frame,
-    check_order,
+    engine_settings,
     hash_of_all,
     numbered_kinds,
+    order_columns,
     output_kinds,
+    read_lists,
     reads,
     told_as,
 )
+from buckets.spark.frame_input import rules as read_rules
+from buckets.spark.frame_input import schema as read_schema
 from buckets.spark.frame_rows import in_utc, numbered_names, slices
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, by_slice
 from buckets.spark.worker import settle
 
+_Given = tuple[EngineSettings, tuple[Rule, ...], EventSchema, Lists]
 _FEWEST_SHARDS = 8
 SLICE_BITS = 24  # Of the number of a slice within its partition
 _HASH = "hash"
@@ -103,12 +109,12 @@ class _Work(SliceScoring):
 
 def features(
     frame: DataFrame,
-    rules: Iterable[Rule],
-    schema: EventSchema,
+    rules: RulesOrPath,
+    schema: SchemaOrPath,
     *,
     order_by: Sequence[str | Column],
-    engine: EngineSettings | None = None,
-    lists: Lists = NO_LISTS,
+    engine: EngineSettings | Mapping[str, Any] | None = None,
+    lists: ListsOrPaths = NO_LISTS,
     flags: bool = False,
 ) -> DataFrame:
     """Compute the features of rules at each row of a DataFrame, as they were when it arrived.
@@ -118,11 +124,11 @@ def features(
 
     Args:
         frame: one row an event, with the columns that the event schema names: fields of structs and arrays too.
-        rules: the rules, evaluated whether they are ACTIVE or SHADOW.
-        schema: the event schema.
+        rules: what `buckets.spark.rules` takes or returns, evaluated whether they are ACTIVE or SHADOW.
+        schema: the event schema, as `buckets.spark.schema` takes or returns it.
         order_by: the columns that say in which order events arrived, such as a time and an id.
-        engine: lateness, collisions and precision; the defaults of a job if None.
-        lists: by name, the lists that rules look into.
+        engine: lateness, collisions and precision, as a model or a dict; the defaults of a job if None.
+        lists: by name, the lists that rules look into, or paths of their files.
         flags: whether to say of each feature whether it is exact, and whether it is warm.
 
     Returns:
@@ -133,11 +139,12 @@ def features(
         FrameError: the DataFrame is a stream (`STREAMING_FRAME`) or of Spark Connect (`NOT_A_FRAME`), lacks a column
             (`COLUMN_MISSING`), has one that is read twice (`COLUMN_TWICE`), or has one that the result has besides
             (`COLUMN_TAKEN`) or that Python cannot read (`COLUMN_TYPE`); there is no order (`ORDER_MISSING`) or no id
-            (`NO_EVENT_ID`); as `buckets.features` (`INVALID_RULES`).
+            (`NO_EVENT_ID`); as `buckets.features` (`INVALID_RULES`, `INVALID_SCHEMA`, `INVALID_ENGINE`,
+            `INVALID_LISTS`).
     """
-    work = _prepared(frame, rules, schema, engine, lists, is_of_features=True)
+    work = _prepared(frame, read_input(frame, rules, schema, engine, lists), is_of_features=True)
     with told_as("INVALID_RULES"):
-        table = FeatureTable(work.rule_set, schema, flags)
+        table = FeatureTable(work.rule_set, work.scorer.schema, flags)
     beside = beside_kinds(table, frame.schema)
     kinds = [*frame.schema.fields, *beside.fields]
     scored = _scored(work, frame, order_by)
@@ -184,12 +191,12 @@ class EvaluatedFrame:
 
 def evaluate(
     frame: DataFrame,
-    rules: Iterable[Rule],
-    schema: EventSchema,
+    rules: RulesOrPath,
+    schema: SchemaOrPath,
     *,
     order_by: Sequence[str | Column],
-    engine: EngineSettings | None = None,
-    lists: Lists = NO_LISTS,
+    engine: EngineSettings | Mapping[str, Any] | None = None,
+    lists: ListsOrPaths = NO_LISTS,
 ) -> EvaluatedFrame:
     """Evaluate rules at each row of a DataFrame, with what a job would have put out.
 
@@ -198,16 +205,16 @@ def evaluate(
 
     Args:
         frame: as for `features`.
-        rules: the rules.
-        schema: the event schema.
+        rules: as for `features`.
+        schema: as for `features`.
         order_by: as for `features`.
-        engine: lateness, collisions and precision; the defaults of a job if None.
-        lists: by name, the lists that rules look into.
+        engine: as for `features`.
+        lists: as for `features`.
 
     Raises:
         FrameError: as `features`.
     """
-    work = _prepared(frame, rules, schema, engine, lists, is_of_features=False)
+    work = _prepared(frame, read_input(frame, rules, schema, engine, lists), is_of_features=False)
     scored = _scored(work, frame, order_by)
     parts = 1 if work.rule_set.needs_driver_state else work.scorer.engine.shards
     completed = scored.repartition(parts, "slice").sortWithinPartitions("slice")
@@ -215,38 +222,41 @@ def evaluate(
 
 
 def with_features(
-    rules: Iterable[Rule], schema: EventSchema, *, order_by: Sequence[str | Column], **options: Any
+    rules: RulesOrPath, schema: SchemaOrPath, *, order_by: Sequence[str | Column], **options: Any
 ) -> Callable[[DataFrame], DataFrame]:
     """Return `features` as a function for `DataFrame.transform`; `options` are its `engine`, `lists` and `flags`."""
     return lambda frame: features(frame, rules, schema, order_by=order_by, **options)
 
 
-def _prepared(
-    frame: DataFrame,
-    rules: Iterable[Rule],
-    schema: EventSchema,
-    engine: EngineSettings | None,
-    lists: Lists,
-    is_of_features: bool,
-) -> _Work:
+def _prepared(frame: DataFrame, given: _Given, is_of_features: bool) -> _Work:
     """Check what is given."""
-    settings = settings_over(frame, engine)
+    settings, chosen, declared, indices = given
     with told_as("INVALID_RULES"):
-        rule_set = Evaluator(rules, schema, engine, lists).rule_set
-    check_columns_of(frame, schema, rule_set)
+        rule_set = Evaluator(chosen, declared, settings, indices).rule_set
+    check_columns_of(frame, declared, rule_set)
     wanted = {"evaluations": not is_of_features, "features": is_of_features, "alerts": not is_of_features}
-    scorer = Scorer(schema, settings, lists=lists, **wanted)
+    scorer = Scorer(declared, settings, lists=indices, **wanted)
     return _Work(scorer, rule_set)
 
 
-def settings_over(frame: DataFrame, engine: EngineSettings | None) -> EngineSettings:
-    """Return settings with as many shards as the session of a batch DataFrame keeps busy; another frame is refused."""
+def read_input(
+    frame: DataFrame,
+    rules: RulesOrPath,
+    schema: SchemaOrPath,
+    engine: EngineSettings | Mapping[str, Any] | None,
+    lists: ListsOrPaths,
+) -> _Given:
+    """Return what is given with a batch DataFrame, as models; another frame is refused.
+
+    The settings have as many shards as the session keeps busy.
+    """
     check_is_frame(frame)
     if frame.isStreaming:
         message = "frame: is a stream; take bs.stream, or give a batch DataFrame"
         raise FrameError(message, "STREAMING_FRAME")
     shards = max(_FEWEST_SHARDS, 2 * frame.sparkSession.sparkContext.defaultParallelism)
-    return (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
+    settings = engine_settings(engine).model_copy(update={"shards": shards})
+    return settings, read_rules(rules), read_schema(schema), read_lists(lists)
 
 
 def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
@@ -264,13 +274,9 @@ def in_order(
 
     Columns are those that an event schema reads, or all. On their way they have other names.
     """
-    check_order(order_by)
-    try:
-        ordered = _spread(frame, order_by, parts).select("*", hash_of_all(frame).alias(_HASH))
-        ordered = ordered.sortWithinPartitions(*order_by, _HASH)
-    except (AnalysisException, PySparkTypeError) as error:
-        message = f"order_by: {first_line(error)}"
-        raise FrameError(message, "COLUMN_MISSING") from None
+    order = order_columns(frame, order_by, hashed := hash_of_all(frame))
+    ordered = _spread(frame, order, parts).select("*", hashed.alias(_HASH))
+    ordered = ordered.sortWithinPartitions(*order, _HASH)
     *numbers, hash_name = numbered_names(len(frame.columns) + 1)
     taken = {
         number: name
@@ -287,15 +293,15 @@ def numbers_of_slices() -> Iterator[int]:
     return count(context.partitionId() << SLICE_BITS)
 
 
-def _spread(frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> DataFrame:
+def _spread(frame: DataFrame, order: Sequence[Column], parts: int) -> DataFrame:
     """Deal rows out to partitions, the first rows in the order to the first one.
 
     Spark itself would take a sample of whole rows, for which it reads all of them; percentiles need one column.
     """
-    first = F.col(order_by[0]) if isinstance(order_by[0], str) else order_by[0]
+    first = order[0]
     kinds = {f"Column<'{field.name}'>": field.dataType for field in frame.schema}
     if not isinstance(kinds.get(repr(first)), NumericType | DatetimeType):  # Or it is an expression, or descending.
-        return frame.repartitionByRange(parts, *order_by)
+        return frame.repartitionByRange(parts, *order)
     bounds = frame.select(F.percentile_approx(first, [part / parts for part in range(1, parts)])).scalar()
     passed = (first > F.get(bounds, F.lit(bound)) for bound in range(parts - 1))
     return frame.repartitionById(parts, sum((F.coalesce(each.cast("int"), F.lit(0)) for each in passed), F.lit(0)))

@@ -10,12 +10,11 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -29,7 +28,7 @@ from buckets.config.engine import EngineSettings, precision_faults, raw_window_f
 from buckets.config.lists import list_fault
 from buckets.duration import parse_duration_ms
 from buckets.engine.results.feature_table import FeatureTable
-from buckets.errors import BucketsError, first_line, refuse
+from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleFeed, RuleRead
@@ -42,14 +41,19 @@ from buckets.rules.rule import Rule
 from buckets.spark.faults import explain_store
 from buckets.spark.frame_input import (
     FrameError,
+    RulesOrPath,
+    SchemaOrPath,
     beside_kinds,
     check_columns_of,
     check_is_frame,
-    check_order,
+    engine_settings,
     hash_of_all,
+    order_columns,
+    read_lists,
     told_as,
 )
 from buckets.spark.frame_input import rules as read_rules
+from buckets.spark.frame_input import schema as read_schema
 from buckets.spark.frame_rows import by_place, order_key
 from buckets.spark.live_batch import FunctionSink, StreamBatch
 from buckets.spark.query import Scoring, ScoringQuery
@@ -58,12 +62,12 @@ from buckets.spark.session import QUERY_SETTINGS, remember_shards
 from buckets.spark.sources import open_frame
 from buckets.stores.location import location
 
-SOURCE = "dataframe"  # The source of a checkpoint, and the output in its terms
+_OUTPUT = "dataframe"  # In the terms of a batch
 _STARTED = "started"
 _HASH_BITS = 20  # Of a hash that orders rows: it goes into a position, whose other bits are the place of the row
+_PLACES = ("path", "subscribe", "subscribePattern", "assign")  # The options that say what a source reads
 _UNITS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
 _INTERVAL = re.compile(rf"(\d+) +({'|'.join(_UNITS)})s?")
-RulesOrPath = str | Path | Mapping[str, Any] | Iterable[Rule | Mapping[str, Any]]
 _LOG = logging.getLogger("buckets")
 
 
@@ -100,6 +104,7 @@ class QueryRules:
     def __init__(self, book: RuleBook, feed: RuleFeed, check: Callable[[Sequence[Rule]], None]) -> None:
         """Know where they come from; `check` raises what is wrong with others."""
         self._book, self._feed, self._check = book, feed, check
+        self.has_ended = False  # Whether no batch would have others any more
 
     @property
     def version(self) -> int:
@@ -120,9 +125,12 @@ class QueryRules:
             reason: why.
 
         Raises:
-            FrameError: they are not valid (`INVALID_RULES`), or rules are followed from a path (`RULES_FOLLOWED`);
-                those in force stay.
+            FrameError: they are not valid (`INVALID_RULES`), rules are followed from a path (`RULES_FOLLOWED`), or the
+                query has ended (`QUERY_ENDED`); those in force stay.
         """
+        if self.has_ended:
+            message = "rules: the query has ended, and evaluates no others; give them to bs.stream, and start it again"
+            raise FrameError(message, "QUERY_ENDED")
         if not isinstance(self._feed, GivenRules):
             message = f"rules: are followed from {self._feed.origin}; change them there"
             raise FrameError(message, "RULES_FOLLOWED")
@@ -166,6 +174,7 @@ class StreamQuery:
         except Exception as error:
             self._failure = self._told(error)
         finally:
+            self.rules.has_ended = True
             self._has_begun.set()
 
     def _told(self, error: Exception) -> Exception:
@@ -197,6 +206,7 @@ class StreamQuery:
 
     def stop(self) -> None:
         """Let the batch that is running end, and then the query; a function that takes batches may call it too."""
+        self.rules.has_ended = True
         self._query.stop()
         if self._sink.thread != threading.get_ident():
             self._thread.join()
@@ -225,6 +235,7 @@ class LiveFrame:
     followed: Path | None  # the file or folder that they are followed from; None: nowhere
     schema: EventSchema  # the event schema
     checkpoint: Path  # where everything is kept that the next start needs
+    source: str  # what the checkpoint belongs to: the sources of the stream, and its order, in words
     order: Sequence[Column]  # the order within a batch
     engine: EngineSettings  # what decides results
     lists: Mapping[str, Path]  # by name, the files of lists
@@ -239,6 +250,9 @@ class LiveFrame:
         A batch is done when the function returns. One that was not committed is tried again at the next start, with the
         same `id` and the same rows.
         """
+        if not callable(work):
+            message = f"for_each_batch: must be a function that takes a batch, not {work!r}"
+            raise FrameError(message, "NO_FUNCTION")
         return replace(self, work=work)
 
     def start(self, *, interval: str | None = None, available_now: bool = False) -> "StreamQuery":
@@ -259,8 +273,8 @@ class LiveFrame:
         if self.work is None:
             message = "for_each_batch: is missing; give the function that takes each batch, and then start"
             raise FrameError(message, "NO_FUNCTION")
-        interval_ms = None if available_now else _interval_ms(interval or "0ms")
-        basis, checkpoint = CheckpointIdentity(SOURCE, self.schema, self.engine), Checkpoint(self.checkpoint)
+        interval_ms = _interval_ms("0ms" if interval is None else interval)
+        basis, checkpoint = CheckpointIdentity(self.source, self.schema, self.engine), Checkpoint(self.checkpoint)
         with told_as("CHECKPOINT_MISMATCH"):
             checkpoint.job.identity(basis)
         with told_as("CHECKPOINT_IN_USE"):
@@ -277,7 +291,7 @@ class LiveFrame:
             raise
         if carried_over:
             _LOG.warning(carried_over)
-        query.begin(interval_ms)
+        query.begin(None if available_now else interval_ms)
         return query
 
     def _query(self, checkpoint: Checkpoint, lock: Lock, identity: str) -> "StreamQuery":
@@ -298,7 +312,7 @@ class LiveFrame:
                 engine=self.engine,
                 evaluations=self.evaluations,
                 features=self.features,
-                output=SOURCE,
+                output=_OUTPUT,
             ),
             checkpoint=checkpoint,
             lock=lock,
@@ -330,11 +344,11 @@ class LiveFrame:
 def stream(
     frame: DataFrame,
     rules: RulesOrPath,
-    schema: EventSchema,
+    schema: SchemaOrPath,
     *,
     checkpoint: str | Path,
     order_by: Sequence[str | Column],
-    engine: EngineSettings | None = None,
+    engine: EngineSettings | Mapping[str, Any] | None = None,
     lists: Mapping[str, str | Path] | None = None,
     features: bool = True,
     evaluations: bool = False,
@@ -345,34 +359,37 @@ def stream(
     Args:
         frame: one row an event, with the columns that the event schema names: fields of structs and arrays too.
         rules: what `buckets.spark.rules` takes or returns. A path is followed: a batch takes the file as it is then.
-        schema: the event schema.
+        schema: the event schema, as `buckets.spark.schema` takes or returns it.
         checkpoint: a folder for timelines, rules and records of this stream, on a disk that all machines of the session
-            mount, or in an object store.
+            mount, or in an object store. It belongs to the sources of the stream, its order and the event schema.
         order_by: the columns that say in which order rows of one batch arrived: whole numbers, dates, timestamps or
             texts. Rows that are equal in a single column come in the order of a hash of all columns, in several columns
             as Spark has read them.
-        engine: shards, lateness, collisions and precision; the defaults of a job if None.
+        engine: shards, lateness, collisions and precision, as a model or a dict; the defaults of a job if None.
         lists: by name, the files of the lists that rules look into; they are followed too.
         features: whether batches have `features`.
         evaluations: whether batches have `evaluations`.
         flags: whether to say of each feature whether it is exact, and whether it is warm.
 
     Raises:
-        FrameError: the DataFrame is no stream (`NOT_A_STREAM`); as `buckets.spark.features` says; a column cannot give
-            an order (`ORDER_TYPE`).
+        FrameError: the DataFrame is no stream (`NOT_A_STREAM`); as `buckets.spark.features`; a column cannot give an
+            order (`ORDER_TYPE`).
     """
     check_is_frame(frame)
     if not frame.isStreaming:
         message = "frame: is no stream; read it with spark.readStream, or take bs.features for a batch DataFrame"
         raise FrameError(message, "NOT_A_STREAM")
+    words, order = _order(frame, order_by)
+    read_lists(lists or {}, are_files=True)
     live = LiveFrame(
         frame=frame,
         rules=read_rules(rules),
         followed=_absolute(rules) if isinstance(rules, str | Path) else None,
-        schema=schema,
+        schema=read_schema(schema),
         checkpoint=_absolute(checkpoint),
-        order=_order(frame, order_by),
-        engine=EngineSettings() if engine is None else engine,
+        source=f"DataFrame of {_sources(frame)} ordered by {words}",
+        order=order,
+        engine=engine_settings(engine),
         lists={name: _absolute(path) for name, path in (lists or {}).items()},
         features=features,
         evaluations=evaluations,
@@ -386,39 +403,48 @@ def _absolute(path: str | Path) -> Path:
     return location(str(path), Path.cwd())
 
 
-def _order(frame: DataFrame, order_by: Sequence[str | Column]) -> list[Column]:
-    """Return the columns of an order as `by_place` takes them."""
-    check_order(order_by)
-    keys: list[Column] = []
-    for given in order_by:
-        column = F.col(given) if isinstance(given, str) else given
-        try:
-            kind = frame.select(column).schema[0].dataType
-        except (AnalysisException, PySparkTypeError) as error:
-            message = f"order_by: {first_line(error)}"
-            raise FrameError(message, "COLUMN_MISSING") from None
-        is_sorted = re.search(r" NULLS (FIRST|LAST)'>$", repr(column)) is not None
-        key = None if is_sorted else order_key(column, kind)
+def _sources(frame: DataFrame) -> str:
+    """Return the sources of a stream in words, as Spark has them: with a path in brackets, and topics."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    names = []
+    for leaf in filter(lambda leaf: leaf.isStreaming(), map(leaves.apply, range(leaves.size()))):
+        kind, places = leaf.getClass().getSimpleName(), []
+        if kind == "StreamingRelationV2":
+            places = [leaf.extraOptions().get(name) for name in _PLACES]
+        elif kind == "StreamingRelation":
+            options = leaf.dataSource().options()
+            places = [options.apply(name) for name in _PLACES if options.contains(name)]
+        known = [re.sub(r"^file:/+", "/", place).rstrip("/") for place in places if place]
+        names.append(" ".join([leaf.toString().partition("[")[0], *known]) if known else leaf.toString())
+    return ", ".join(names)
+
+
+def _order(frame: DataFrame, order_by: Sequence[str | Column]) -> tuple[str, list[Column]]:
+    """Return an order in words, and its columns as `by_place` takes them."""
+    keys, words = list[Column](), list[str]()
+    for column in order_columns(frame, order_by):
+        kind, written = frame.select(column).schema[0].dataType, repr(column).removeprefix("Column<'")[:-2]
+        key = None if re.search(r" NULLS (FIRST|LAST)$", written) else order_key(column, kind)
         if key is None:
-            message = (
-                f"order_by: a column of type {kind.simpleString()} gives no order here; name whole numbers, dates, "
-                "timestamps or texts"
-            )
+            remedy = "name whole numbers, dates, timestamps or texts"
+            message = f"order_by: a column of type {kind.simpleString()} gives no order here; {remedy}"
             raise FrameError(message, "ORDER_TYPE")
         keys.append(key)
+        words.append(f"{written} {kind.simpleString()}")
     if len(keys) == 1:
         unsigned = hash_of_all(frame).bitwiseXOR(F.lit(-(1 << 63)))
         keys.append(F.shiftrightunsigned(unsigned, 64 - _HASH_BITS))
-    return keys
+    return ", ".join(words), keys
 
 
 def _interval_ms(interval: str) -> int:
     """Read how often batches begin, as Spark or this project write it."""
-    spoken = _INTERVAL.fullmatch(interval.strip())
+    written = str(interval).strip()
+    spoken = _INTERVAL.fullmatch(written)
     try:
-        return parse_duration_ms(interval if spoken is None else f"{spoken[1]}{_UNITS[spoken[2]]}")
-    except ValueError as error:
-        message = f"interval: {error}"
+        return parse_duration_ms(written if spoken is None else f"{spoken[1]}{_UNITS[spoken[2]]}")
+    except ValueError:
+        message = f'interval: must be a text such as "500 milliseconds" or "5s", not {interval!r}'
         raise FrameError(message, "INVALID_INTERVAL") from None
 
 

@@ -212,6 +212,7 @@ QUERY_SETTINGS = {
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled",
+        "spark.databricks.delta.snapshotPartitions",
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled",
     )
 }
@@ -274,7 +275,7 @@ def session_settings() -> dict[str, str]:
     results; a session that is there already cannot take them.
     """
     catalog, sockets = "spark.sql.catalog.spark_catalog", "spark.python.unix.domain.socket.enabled"
-    names = (catalog, sockets, "spark.hadoop.fs.file.impl", FILE_MANAGER)
+    names = (catalog, sockets, "spark.hadoop.fs.file.impl", FILE_MANAGER, "spark.databricks.delta.snapshotPartitions")
     extensions = _WITH_BULK if compiles_own() else SETTINGS[_EXTENSIONS]
     return {**{name: SETTINGS[name] for name in names}, _EXTENSIONS: extensions, **_with_jars(jar_paths())}
 

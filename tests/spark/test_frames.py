@@ -1,11 +1,17 @@
 """Rules over a batch DataFrame give what they give over a table in one process, however the rows lie."""
 
+import json
 import random
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkAttributeError
+from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import buckets
@@ -217,7 +223,51 @@ def refused(work) -> str:
     return caught.value.getCondition()
 
 
-def test_what_cannot_be_scored_is_refused_at_once(spark):
+def test_rules_and_schema_are_taken_as_models_as_written_and_as_files(spark, tmp_path):
+    written = [rule.model_dump(mode="json", exclude_unset=True) for rule in RULES[:1]]
+    declared = SCHEMA.model_dump(mode="json")
+    (tmp_path / "rules.json").write_text(json.dumps({"rules": written}))
+    (tmp_path / "schema.json").write_text(json.dumps(declared))
+    frame = frame_of(spark, rows(1, 20), 1)
+    kinds = [(RULES[:1], SCHEMA), (written, declared), (written[0], declared)]
+    for rules, schema in (*kinds, (str(tmp_path / "rules.json"), tmp_path / "schema.json")):
+        of_frame = bs.features(frame, rules, schema, order_by=["n"], engine={"late": "evaluate"})
+        assert of_frame.columns == frame.transform(bs.with_features(rules, schema, order_by=["n"])).columns
+        assert set(bs.evaluate(frame, rules, schema, order_by=["n"]).alerts.columns) >= {"alert_id"}
+
+
+def test_columns_are_found_by_their_names_whatever_these_are(spark):
+    frame = frame_of(spark, rows(1, 20), 1).selectExpr("*", "n AS `a.b`", "-n AS `N``1`", "kind AS `Kind`")
+    expected = bs.features(frame, RULES, SCHEMA, order_by=["n"]).orderBy("n").toArrow()
+    for order_by in (["a.b"], ["`a.b`"], iter(["a.b"]), [F.col("`N``1`").desc()]):
+        assert bs.features(frame, RULES, SCHEMA, order_by=order_by).orderBy("n").toArrow() == expected
+    assert bs.features(frame, RULES, SCHEMA, order_by=["N`1"]).orderBy("n").toArrow() != expected
+
+
+def test_a_frame_of_no_session_in_this_process_is_refused(spark):
+    class Remote(DataFrame):  # As Spark Connect's, which has all but what is of Java
+        def __new__(cls):
+            return object.__new__(cls)
+
+        def __getattr__(self, name: str):
+            raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name})
+
+    for entry in (bs.features, bs.evaluate, bs.backtest, partial(bs.stream, checkpoint="cp")):
+        assert refused(lambda entry=entry: entry(Remote(), RULES, SCHEMA, order_by=["n"])) == "NOT_A_FRAME"
+    frame = frame_of(spark, rows(1, 5), 1)
+    assert refused(lambda: bs.backtest(frame, RULES, SCHEMA, order_by=["n"], fraud=Remote())) == "NOT_A_FRAME"
+
+
+@pytest.fixture
+def logged(monkeypatch) -> list[str]:
+    """What PySpark logs of what it raises."""
+    found: list[str] = []
+    for kind in ("DataFrame", "SQL"):
+        monkeypatch.setattr(PySparkLogger.getLogger(f"{kind}QueryContextLogger"), "handle", found.append)
+    return found
+
+
+def test_what_cannot_be_scored_is_refused_at_once(spark, logged):
     frame = frame_of(spark, rows(1, 5), 1)
     stream = spark.readStream.format("rate").load()
     by_row = SCHEMA.model_copy(update={"identity": SCHEMA.identity.model_copy(update={"row": True})})
@@ -230,12 +280,31 @@ def test_what_cannot_be_scored_is_refused_at_once(spark):
     assert refused(lambda: bs.features(frame.drop("amount"), RULES, SCHEMA, order_by=["n"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.rules(5)) == "INVALID_RULES"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[None])) == "COLUMN_MISSING"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[3])) == "COLUMN_MISSING"
+    for column in (F.col("m") + 1, F.expr("m + 1"), "a`", F.create_map("n", "id")):
+        assert refused(lambda column=column: bs.features(frame, RULES, SCHEMA, order_by=[column])) == "COLUMN_MISSING"
+    unhashed = frame.selectExpr("*", "1 AS x", "2 AS x", "map(n, id) AS m")
+    assert refused(lambda: bs.features(unhashed, RULES, SCHEMA, order_by=["at"])) == "COLUMN_MISSING"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["n"], engine={"lat": 1})) == "INVALID_ENGINE"
+    for lists in (["blocked.csv"], {"blocked": "none.csv"}, {"blocked": 3}):
+        given = {"order_by": ["n"], "lists": lists}
+        assert refused(lambda given=given: bs.evaluate(frame, RULES, SCHEMA, **given)) == "INVALID_LISTS"
+    span = {"begin": date(2026, 1, 1)}, {"end": "2026-01-01"}, {"sweep": "short.limit=1"}, {"sweep": {"short.limit": 1}}
+    for wrong in (
+        *span,
+        {"fraud": 3},
+        {"begin": datetime(2026, 1, 1, tzinfo=UTC), "end": datetime(2025, 1, 1, tzinfo=UTC)},
+        {"fraud": {"x": 1}},
+    ):
+        given = {"order_by": ["n"], **wrong}
+        assert refused(lambda given=given: bs.backtest(frame, RULES, SCHEMA, **given)) == "INVALID_BACKTEST"
+    assert logged == []
     for name in ("id", "shop"):
         twice = frame.selectExpr("*", name)
         assert refused(lambda twice=twice: bs.evaluate(twice, RULES, SCHEMA, order_by=["n"])) == "COLUMN_TWICE"
     months = frame.selectExpr("*", "interval '1' month AS months")
     assert refused(lambda: bs.features(months, RULES, SCHEMA, order_by=["n"])) == "COLUMN_TYPE"
-    assert refused(lambda: bs.features(frame, RULES, {"event_id": "id"}, order_by=["n"])) == "INVALID_RULES"
+    assert refused(lambda: bs.features(frame, RULES, {"event_id": "id"}, order_by=["n"])) == "INVALID_SCHEMA"
     assert refused(lambda: bs.features(frame, RULES, by_row, order_by=["n"])) == "NO_EVENT_ID"
     named = frame.withColumn("Outcome", F.lit(1))
     assert refused(lambda: bs.features(named, RULES, SCHEMA, order_by=["n"])) == "COLUMN_TAKEN"

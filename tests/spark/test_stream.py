@@ -252,6 +252,8 @@ def test_what_a_function_raises_is_the_cause_and_the_batch_is_tried_again(spark,
         seen.append((batch.id, in_order(features.toArrow().to_pylist())))
         batch.write_delta(features, table)
         batch.write_delta(features, table)
+        batch.write_delta(features, tmp_path / "by_spark", mergeSchema=False)
+        batch.write_delta(batch.shadow_alerts, tmp_path / "none")
         assert batch.features is features
         with pytest.raises(bs.FrameError, check=lambda error: error.getCondition() == "WRITTEN_TWICE"):
             batch.write_delta(batch.alerts, table)
@@ -269,12 +271,27 @@ def test_what_a_function_raises_is_the_cause_and_the_batch_is_tried_again(spark,
     assert caught.value.getCondition() == "BATCH_FAILED"
     assert isinstance(caught.value.__cause__, KeyError)
     assert started.exception() is caught.value
-    run(live, take)
+    ended = run(live, take)
     assert [number for number, _ in seen] == [0, 1, 1, 2]
     assert seen[1] == seen[2]
     assert dict(spark.conf.getAll) == before
     written = in_order(DeltaTable(table).to_pyarrow_table().to_pylist())
     assert [row["id"] for row in written] == [row["id"] for _, several in (seen[0], *seen[2:]) for row in several]
+    assert written == in_order(DeltaTable(tmp_path / "by_spark").to_pyarrow_table().to_pylist())
+    for written_here in (table, tmp_path / "none"):
+        engines = [commit["engineInfo"][:8] for commit in DeltaTable(written_here).history()]
+        assert engines == ["delta-rs", "delta-rs", "Apache-S"], "after the first batch this process writes"
+    with pytest.raises(bs.FrameError, check=lambda error: error.getCondition() == "QUERY_ENDED"):
+        ended.rules.update(rules)
+    add(tmp_path / "elsewhere", 0, table_of(rows(1, 5)))
+    before = sorted(path for path in (tmp_path / "cp").rglob("*"))
+    for folder, order_by in (("in", ["n", "id"]), ("elsewhere", ["n"])):
+        other = bs.stream(
+            stream_of(spark, tmp_path / folder), rules, SCHEMA, checkpoint=tmp_path / "cp", order_by=order_by
+        )
+        with pytest.raises(bs.FrameError, check=lambda error: error.getCondition() == "CHECKPOINT_MISMATCH"):
+            other.for_each_batch(take).start()
+    assert sorted((tmp_path / "cp").rglob("*")) == before
     manifest = export_state(spark, tmp_path / "cp", tmp_path / "export", lambda line: None)
     assert (manifest.batch_id, manifest.tables[KEYS].rows > 0) == (2, True)
 
@@ -289,8 +306,8 @@ def test_what_cannot_run_is_refused_at_once(spark, tmp_path):
             work()
         return caught.value.getCondition()
 
-    def live(frame=frame, rules=RULES, order_by=("n",), checkpoint="cp") -> bs.LiveFrame:
-        return bs.stream(frame, rules, SCHEMA, checkpoint=tmp_path / checkpoint, order_by=order_by)
+    def live(frame=frame, rules=RULES, order_by=("n",), checkpoint="cp", lists=None) -> bs.LiveFrame:
+        return bs.stream(frame, rules, SCHEMA, checkpoint=tmp_path / checkpoint, order_by=order_by, lists=lists)
 
     def refused(*given, **options) -> str:
         return condition(lambda: live(*given, **options))
@@ -305,8 +322,13 @@ def test_what_cannot_run_is_refused_at_once(spark, tmp_path):
     assert refused(rules=[{"rule_id": "r"}]) == refused(rules=tmp_path / "none.yaml") == "INVALID_RULES"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("")
-    assert condition(live().start) == "NO_FUNCTION"
-    assert condition(lambda: live().for_each_batch(print).start(interval="soon")) == "INVALID_INTERVAL"
+    assert condition(live().start) == condition(lambda: live().for_each_batch(3)) == "NO_FUNCTION"
+    for interval in ("soon", "", 5):
+        start = live().for_each_batch(print).start
+        assert condition(lambda start=start, interval=interval: start(interval=interval)) == "INVALID_INTERVAL"
+    (tmp_path / "list.csv").write_text("payer\nx\n")
+    for path in (tmp_path / "none.csv", tmp_path / "list.csv"):
+        assert refused(lists={"blocked": path}) == "INVALID_LISTS"
     assert condition(live(checkpoint="other").for_each_batch(print).start) == "CHECKPOINT_MISMATCH"
 
 

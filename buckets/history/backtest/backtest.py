@@ -24,6 +24,7 @@ from buckets.archive.delta_source import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings, raw_window_fault, raw_window_faults
+from buckets.config.lists import list_faults
 from buckets.delta.whole_table import is_between, moments_ms
 from buckets.duration import DAY_MS, format_duration
 from buckets.errors import BucketsError, refuse
@@ -149,12 +150,12 @@ class Backtest:
                 message = f"sweep: rule {self.swept.written[variant.rule_id].rule_id}: {reason}"
                 raise BucketsError(message)
         if not self._evaluated:
-            message = "no rule is evaluated, for all are drafts, paused or deleted; --active takes them as ACTIVE"
+            message = "no rule is evaluated, for all are drafts, paused or deleted; make one ACTIVE or SHADOW"
             raise BucketsError(message)
         begin, end = self.span
         if begin is not None and end is not None and begin >= end:
             first, last = short_time_text(begin), short_time_text(end)
-            message = f"--from {first} is not before --to {last}; no event is in between"
+            message = f"begin {first} is not before end {last}; no event is in between"
             raise BucketsError(message)
         if self.measure is not None and self.measure not in self.schema.measures:
             known = ", ".join(self.schema.measures) or "none"
@@ -266,8 +267,8 @@ class Backtest:
             raise BucketsError(self._nothing_there(raised))
         if fraud is not None and fraud.confirmed and not fraud.found:
             message = (
-                f"none of the {fraud.confirmed:,} events of --fraud is among those that were read; see that its ids "
-                f"are those of {self.schema.event_id!r}, and that it is of the same time"
+                f"none of the {fraud.confirmed:,} events of confirmed fraud is among those that were read; see that "
+                f"its ids are those of {self.schema.event_id!r}, and that it is of the same time"
             )
             raise BucketsError(message)
         return self._report(raised, raised.in_span_ms, fraud)
@@ -275,7 +276,7 @@ class Backtest:
     def _nothing_there(self, raised: RaisedAlerts) -> str:
         if raised.all_ms is None:
             why = f" ({raised.bad.text})" if raised.bad.bad else ""
-            return f"no event has been read{why}; name events, or the configuration of a job that has run"
+            return f"no event has been read{why}, and without one there is nothing to report"
         first, last = map(short_time_text, raised.all_ms)
         begin, end = ("any time" if time is None else short_time_text(time) for time in self.span)
         return f"no event lies in the range from {begin} to {end}; the events that were read go from {first} to {last}"
@@ -401,7 +402,7 @@ def backtest(
         BucketsError: a rule does not fit the schema, a sweep or an amount cannot be read, or no event is in the range.
     """
     sweeps = [sweeps] if isinstance(sweeps, str) else sweeps
-    asked = question(rules, schema, engine, lists, TimeRange(*map(_ms, (begin, end))), amount, fraud, sweeps)
+    asked = question(rules, schema, engine, lists, begin, end, amount, fraud, sweeps)
     return asked.run(table_pieces(events, asked))
 
 
@@ -410,7 +411,8 @@ def question(
     schema: EventSchema,
     engine: EngineSettings | None,
     lists: Lists,
-    span: TimeRange,
+    begin: datetime | None,
+    end: datetime | None,
     amount: str | None,
     fraud: Mapping[str, Any] | None,
     sweeps: Iterable[str],
@@ -422,15 +424,18 @@ def question(
         schema=schema,
         engine=EngineSettings() if engine is None else engine,
         lists=lists,
-        span=span,
+        span=TimeRange(_ms("begin", begin), _ms("end", end)),
         measure=next(iter(schema.measures), None) if amount is None else amount,
         confirmed=None if fraud is None else given_fraud(fraud),
         swept=swept_rules(parse_sweeps(sweeps, chosen), chosen),
     )
     asked.check()
-    check_needed_lists(asked.needed_lists, (), "lists")
+    refuse(list_faults("lists", (*chosen, *asked.swept.rules), lists))
     return asked
 
 
-def _ms(moment: datetime | None) -> int | None:
+def _ms(name: str, moment: datetime | None) -> int | None:
+    if not isinstance(moment, datetime | None):
+        message = f"{name}: must be a datetime, as in datetime(2026, 1, 31), not {moment!r}"
+        raise BucketsError(message)
     return None if moment is None else moment_ms(moment)
