@@ -27,9 +27,14 @@ SCHEMA: Written = {
     },
     "measures": {"amount": {"scale": 2}, "fee": {"scale": 0, "round": "half_even"}},
     "arrays": {"items[].sku": "string"},
+    "aliases": {"device": ["gadget"]},
 }
-WIDER: Written = SCHEMA | {"version": 2, "attributes": {**SCHEMA["attributes"], "channel": "string"}}
-"""The event schema from some moment on; payments have had the field ever since."""
+WIDER: Written = SCHEMA | {
+    "version": 2,
+    "attributes": {**SCHEMA["attributes"], "channel": "string"},
+    "aliases": {**SCHEMA["aliases"], "channel": ["via"]},
+}
+"""The event schema from some moment on; payments have had the field ever since, some under its old name."""
 LATENESS_MS = 600_000
 LONGEST_WINDOW_MS = 7_200_000
 SHORTEST_TAIL_MS = 900_000

@@ -70,7 +70,7 @@ class Checker:
                     [row for row in _without(each, self._filled, of_filled, cold) if not self._is_apart(row)]
                     for each in (found[name], rows)
                 )
-                _compare(batch.number, name, mine, theirs)
+                compare(batch.number, name, mine, theirs)
             self._oracle.check(batch, found, self._filled)
             look_at(self._rare, batch, self._before, found)
             self._before = batch
@@ -145,7 +145,7 @@ def _asked(table: Path, query: str) -> list[Row]:
     return rows
 
 
-def _compare(batch: int, output: str, found: list[Row], expected: list[Row]) -> None:
+def compare(batch: int, output: str, found: list[Row], expected: list[Row]) -> None:
     """See that two lists have the same rows."""
     mine, theirs = sorted(map(repr, found)), sorted(map(repr, expected))
     if mine == theirs:

@@ -9,6 +9,7 @@ from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.message_fields import as_declared, schema_to_read
 from buckets.events.source_files import line_reader
 from buckets.spark.sinks import BATCH_ID, table_columns
 from tests.walk.recorded import RecordedBatch
@@ -52,5 +53,6 @@ def _arrivals(batch: RecordedBatch) -> Iterator[pa.RecordBatch]:
         SOURCE_ORDER: pa.array(orders, pa.int64()),
         POSITION: pa.array(positions, pa.int64()),
     }
-    read = line_reader("json", batch.terms.event_schema, header=None)
-    yield from read([pa.record_batch(columns)])
+    schema = batch.terms.event_schema
+    read = line_reader("json", schema_to_read(schema), header=None)
+    yield from as_declared(read([pa.record_batch(columns)]), schema)

@@ -164,6 +164,8 @@ class _Draft:
         yield "replay", {}, False
         yield "ask_tasks", {"rules": [*self._rules.values()]}, False
         yield "explain", {"sample": self._dice.randrange(2**31)}, False
+        if not self._topics:
+            yield "stream", {"rules": [*self._rules.values()]}, False
 
     def _wider(self) -> Iterator[_Planned]:
         """A rule that needs a field, and the field, if it is not there yet."""

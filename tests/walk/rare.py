@@ -55,6 +55,10 @@ OF_COMMANDS = {
     "explain": ("an alert explained", "`buckets explain` computes the recorded value again, or says why there is none"),
 }
 """By what a command can do, those that need it."""
+OF_FILES = {
+    "a stream stopped and started again": "`bs.stream` over the files of the job failed, was stopped, and went on",
+}
+"""Those of walks without a broker alone."""
 OF_TOPICS = {
     "an outage waited out": "the broker was killed, and the job said so and went on",
     "a group cleared": "a message that has the state of a group cleared",
@@ -67,7 +71,7 @@ class RarePaths:
 
     def __init__(self, with_topics: bool = False) -> None:
         of_commands = [path for path, _ in OF_COMMANDS.values()]
-        self._paths = [*PATHS, *NOT_ALWAYS, *of_commands, *(OF_TOPICS if with_topics else ())]
+        self._paths = [*PATHS, *NOT_ALWAYS, *of_commands, *(OF_TOPICS if with_topics else OF_FILES)]
         self.counts: Counter[str] = Counter()
 
     def saw(self, path: str, times: int = 1) -> None:

@@ -18,6 +18,7 @@ BUSY = [f"p{number}" for number in range(6)]
 COUNTRIES = ["DE", "FR", "IT", "ES"]
 KINDS = ["CARD", "CARD", "CASH"]
 CHANNELS = ["web", "app", "pos", None]
+OLD_NAMES = {"device": "gadget", "channel": "via"}
 SKUS = ["book", "book", "pen", "pen", "gift", "stolen", None]
 RECENT_MS = 120_000
 """Repeats and collisions are of payments no older than this, which every tail holds."""
@@ -50,6 +51,9 @@ class Stream:
 
         A slow one goes over an hour and a half, without a gap.
         """
+        return [*map(self._with_old_names, self._lines(kind))]
+
+    def _lines(self, kind: str) -> list[str]:
         if kind == "slow":
             return [json.dumps(self._payment(self._dice.choice(BUSY), step_ms=60_000)) for _ in range(90)]
         if kind == "gap":
@@ -150,6 +154,13 @@ class Stream:
         skus = [dice.choice(SKUS) for _ in range(dice.choice([0, 1, 1, 2, 3, 5]))]
         items = [{} if sku is None else {"sku": sku, "price": 1} for sku in skus]
         return {"channel": dice.choice(CHANNELS)} | ({"items": items} if dice.random() < 0.9 else {})
+
+    def _with_old_names(self, line: str) -> str:
+        """A line that may have fields under the names that they had before."""
+        for name, old in OLD_NAMES.items():
+            if self._other_dice.random() < 0.2:
+                line = line.replace(f'"{name}":', f'"{old}":')
+        return line
 
     def _malformed(self) -> str:
         row = self._row("nobody", self.clock_ms)

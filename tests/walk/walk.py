@@ -23,6 +23,7 @@ from tests.walk.catalogue import BY_ID, LEVELS, SCHEMA, STAFF, Written
 from tests.walk.checker import Checker
 from tests.walk.found import Difference
 from tests.walk.life import Life
+from tests.walk.live import LiveStream
 from tests.walk.plan import Plan, Step, moment
 from tests.walk.rare import RarePaths
 from tests.walk.receiver import alert_receiver
@@ -270,6 +271,13 @@ class Walk:
         assert features[0] == features[1]
         assert len(features[0]) == archive_of(load_job(self._job.conf)).end()
         self.rare.saw("an archive asked by tasks")
+
+    def _stream(self, rules: list[Written]) -> None:
+        """Have `bs.stream` look at the same files under the rules as they are now, with a checkpoint of its own."""
+        engine = {**self._plan.engine, "precision": self._configured["precision"]}
+        lists = {name: self._root / f"{name}.csv" for name in (STAFF, LEVELS)}
+        LiveStream(self._spark, self._job).run(rules, engine, lists)
+        self.rare.saw("a stream stopped and started again")
 
     def _explain(self, sample: int) -> None:
         """Have some alerts explained, and some evaluations without one."""

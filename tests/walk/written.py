@@ -34,6 +34,7 @@ def parsed(line: str, schema: EventSchema) -> Row | None:
     assert latest is not None
     if not isinstance(row, dict) or not isinstance(row["t"], int) or row["t"] > in_ms(latest):
         return None
+    row = {schema.new_names.get(name, name): value for name, value in row.items()}
     amount = None if row["amount"] is None else Decimal(row["amount"])
     if (
         row["id"] is None
