@@ -205,7 +205,7 @@ def test_rules_change_while_it_runs_and_what_is_wrong_is_said_at_once(spark, tmp
     with pytest.raises(bs.FrameError) as caught:
         live.for_each_batch(print).start()
     assert caught.value.getCondition() == "CHECKPOINT_IN_USE"
-    assert started.lastProgress["batchId"] >= 1
+    wait_for(lambda: started.lastProgress["batchId"] >= 1, started)
     started.stop()
     assert not started.isActive
     assert started.exception() is None
