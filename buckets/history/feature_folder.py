@@ -8,20 +8,22 @@ Pieces do not depend on where a run was stopped, and names and contents of files
 files and timelines, and then its commit; what has no commit was never written, and is written again.
 """
 
+import errno
 import fcntl
 import json
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.delta.commits import Action, Commits, DataFile, commit_info, write_data_file
+from buckets.delta.commits import LOG, Action, Commits, DataFile, commit_info, write_data_file
 from buckets.delta.whole_table import files_in, make_table, open_table
 from buckets.errors import BucketsError
 
@@ -30,6 +32,8 @@ WRITER = "written by buckets features"
 """The description of a table: only tables with this mark are gone on with, or replaced."""
 _APPLICATION, _QUESTION = "buckets-features", "buckets.features"
 LOCK, TIMELINES, _NO_TIME = "_lock", "_timelines", "__HIVE_DEFAULT_PARTITION__"
+_OWN_FILE = re.compile(r"\d{12,}\.parquet|part-00000-[0-9a-f-]{36}-c000\.snappy\.parquet")
+_UNWRITABLE = {errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,43 @@ class FeatureFolder:
     @contextmanager
     def begun(self, question: Mapping[str, Any], overwrite: bool) -> Iterator[int]:
         """Make the table that answers a question, or go on with it, and hold it; the value is the next arrival."""
-        if overwrite:
-            shutil.rmtree(self.path, ignore_errors=True)
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                message = f"--out {self.path}: another process writes to it; wait for it, or name another"
-                raise BucketsError(message) from None
-            yield self._next_arrival(question)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with (self.path / LOCK).open("a") as file:
+                self._lock(file)
+                if overwrite:
+                    self._clear()
+                yield self._next_arrival(question)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            message = (
+                f"--out {self.path}: cannot be written ({error.strerror}); see to it and start again, and it goes on "
+                "after what has been written"
+            )
+            raise BucketsError(message) from error
+
+    def _lock(self, file: IO[str]) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"--out {self.path}: another process writes to it; wait for it, or name another"
+            raise BucketsError(message) from None
+
+    def _clear(self) -> None:
+        """Remove the table, and nothing that others have put beside its files."""
+        self._clean(-1)
+        shutil.rmtree(self.path / LOG, ignore_errors=True)
+        self._remove(self._own_files())
+
+    def _own_files(self) -> set[Path]:
+        return {file for file in self.path.glob(f"{self.by}=*/*.parquet") if _OWN_FILE.fullmatch(file.name)}
+
+    def _remove(self, files: Iterable[Path]) -> None:
+        for file in files:
+            file.unlink()
+            with suppress(OSError):
+                file.parent.rmdir()  # where it was the last one
 
     def _next_arrival(self, question: Mapping[str, Any]) -> int:
         """Return the number of the next arrival, and remove what a run has left that was killed."""
@@ -67,8 +98,7 @@ class FeatureFolder:
         end = table.transaction_version(_APPLICATION) or 0
         self._clean(end)
         committed = {self.path / name for name in files_in(table)["path"].to_pylist()}
-        for file in set(self.path.glob("*=*/*")) - committed:
-            file.unlink()
+        self._remove(self._own_files() - committed)
         return end
 
     def write(self, rows: pa.Table) -> Iterator[DataFile]:
@@ -98,6 +128,6 @@ class FeatureFolder:
 
     def _clean(self, end: int) -> None:
         """Remove the timelines before all arrivals but one."""
-        timelines = self.path / TIMELINES
-        for folder in set(timelines.glob("*")) - {timelines / str(end)}:
-            shutil.rmtree(folder)
+        for folder in (self.path / TIMELINES).glob("*"):
+            if folder.name.isdecimal() and folder.name != str(end) and not folder.is_symlink():
+                shutil.rmtree(folder)

@@ -73,8 +73,11 @@ def check_output(
         message = f"--out {path}: holds the events; name another file or table"
         raise BucketsError(message)
     is_file = path.suffix == ".parquet"
-    if by is not None and (is_file or by in columns.names):
-        message = f"--by {by}: writes a folder with this column; take a name without .parquet, or another unit"
+    if by is not None and is_file:
+        message = f"--out {path}: with --by {by} it is a folder; take a name that does not end in .parquet"
+        raise BucketsError(message)
+    if by is not None and by in columns.names:
+        message = f"--by {by}: events have an attribute of this name; take another unit"
         raise BucketsError(message)
     if path.exists() and not ((overwrite or by) and _is_marked(path, is_file, by)):
         wanted = "a file" if is_file else "a Delta table" if by is None else f"a Delta table by {by}"
@@ -94,6 +97,8 @@ def _is_marked(path: Path, is_file: bool, by: Unit | None) -> bool:
     try:
         if is_file:
             return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == WRITER.encode()
+        if path.is_file():
+            return False
         if not is_made(path):  # a run may have been killed before its table was there
             return by is not None and {inside.name for inside in path.iterdir()} <= {LOG, LOCK}
         table = DeltaTable(path).metadata()

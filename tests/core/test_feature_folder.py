@@ -1,6 +1,7 @@
 """Features by day, written round by round: whatever is killed goes on, and ends as if nothing had been."""
 
 import datetime
+import errno
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -65,12 +66,17 @@ def run_of(history: History, ids: list[str] | None = None, flags: bool = True) -
 
 
 def write(
-    history: History, path: Path, by: Unit = "day", score: ScoreArchive = score_archive, **asked: Any
+    history: History,
+    path: Path,
+    by: Unit = "day",
+    score: ScoreArchive = score_archive,
+    overwrite: bool = False,
+    **asked: Any,
 ) -> FeatureRun:
     """Write, or go on with what is written."""
     run = run_of(history, **asked)
-    folder = check_output(path, None, run.columns, False, by)
-    with folder.begun(run.question(history), False) as first:
+    folder = check_output(path, None, run.columns, overwrite, by)
+    with folder.begun(run.question(history), overwrite) as first:
         list(run.write(history, score, folder, first))
     return run
 
@@ -216,3 +222,39 @@ def test_pieces_from_the_end_of_any_piece_on_are_the_same(joined, tmp_path, monk
 
     for number, (_, end) in enumerate(spans()):
         assert spans(end) == spans()[number + 1 :]
+
+
+def test_only_files_of_its_own_are_removed(tmp_path):
+    history, path = past(lived(tmp_path / "job")), tmp_path / "out"
+    write(history, path)
+    before = rows_in(path)
+    foreign = [path / name / "mine.parquet" for name in ("day=1970-01-01", "day=2020-01-01", "_timelines/mine")]
+    for file in (path / "notes.txt", *foreign):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    (path / "_timelines" / "link").symlink_to(tmp_path)
+    for overwrite in (False, True):
+        write(history, path, overwrite=overwrite)
+        assert all(file.read_text() == "mine" for file in foreign)
+        assert rows_in(path) == before
+
+
+def test_a_disk_without_room_is_one_line_and_the_same_command_goes_on(tmp_path, monkeypatch, as_worded):
+    history, path = past(lived(tmp_path / "job")), tmp_path / "out"
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FeatureFolder, "commit", full)
+        with pytest.raises(BucketsError, check=as_worded):
+            write(history, path)
+    write(history, path)
+    assert len(rows_in(path)) == 80
+
+
+def test_a_file_in_the_way_is_refused(tmp_path, as_worded):
+    history, path = past(lived(tmp_path / "job")), tmp_path / "out"
+    path.write_text("")
+    with pytest.raises(BucketsError, check=as_worded):
+        write(history, path)
