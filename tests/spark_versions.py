@@ -21,7 +21,14 @@ ROOT = Path(__file__).parents[1]
 CACHE, RESULTS = ROOT / ".pytest_cache", ROOT / "bench" / "results" / "spark_versions.json"
 FILES = [f"tests/spark/test_{name}.py" for name in ("run", "frames", "stream", "history", "carry", "spark_version")]
 KAFKA = "tests/kafka/test_scoring.py::test_what_came_while_the_job_was_down_is_scored_afterwards_in_order"
-NO_DELTA_IN_SPARK = "any_source[delta]", "by_day", "out_of_the_order_of_their_column", "spark_reads", "decimals", "is_the_cause"
+NO_DELTA_IN_SPARK = (
+    "any_source[delta]",
+    "by_day",
+    "out_of_the_order_of_their_column",
+    "spark_reads",
+    "decimals",
+    "is_the_cause",
+)
 """Parts of the names of tests that read Delta tables by Spark, or append to them."""
 TESTS = {
     "4.1.4": [*FILES, "tests/spark/test_iceberg.py", KAFKA],
