@@ -64,8 +64,11 @@ def rules(source: RulesOrPath) -> tuple[Rule, ...]:
     with told_as("INVALID_RULES", "rules"):
         if isinstance(source, str | Path):
             return load_rule_files(location(str(source)))
-        single = isinstance(source, Mapping | Rule) or not isinstance(source, Iterable)
-        return _RULES.validate_python((source,) if single else tuple(source))
+        given: Any = source
+        if isinstance(given, Mapping) and [*given] == ["rules"]:  # what a whole file has
+            given = given["rules"]
+        single = isinstance(given, Mapping | Rule) or not isinstance(given, Iterable)
+        return _RULES.validate_python((given,) if single else tuple(given))
 
 
 def schema(source: SchemaOrPath) -> EventSchema:
@@ -145,6 +148,16 @@ def check_is_frame(frame: DataFrame, name: str = "frame") -> None:
         raise FrameError(message, "NOT_A_FRAME")
 
 
+def check_is_repeatable(frame: DataFrame, what: str = "frame") -> None:
+    """See that rows are the same each time they are read, as they are more than once (`NOT_DETERMINISTIC`)."""
+    if not frame._jdf.queryExecution().analyzed().deterministic():
+        message = (
+            f"{what}: comes out otherwise each time that it is computed, as rand(), uuid() and "
+            "monotonically_increasing_id() do; write the rows to a table first, or take another column"
+        )
+        raise FrameError(message, "NOT_DETERMINISTIC")
+
+
 def order_columns(frame: DataFrame, order_by: Sequence[str | Column], *more: Column) -> list[Column]:
     """Return the columns that say in which order rows arrived, at least one (`ORDER_MISSING`); `COLUMN_MISSING`."""
     is_one = isinstance(order_by, str | Column) or not isinstance(order_by, Iterable)
@@ -160,8 +173,10 @@ def order_columns(frame: DataFrame, order_by: Sequence[str | Column], *more: Col
         for at, given in enumerate(columns):
             if isinstance(given, str):
                 columns[at] = F.col(quoted(given) if given in frame.columns else given)
-            frame.select(columns[at], *more)
+            check_is_repeatable(frame.select(columns[at], *more), "order_by")
             frame.sortWithinPartitions(columns[at])
+    except FrameError:
+        raise
     except (AnalysisException, PySparkTypeError) as error:
         hint = "" if str(given) in frame.columns else did_you_mean(str(given), frame.columns)
         message = f"order_by: {given!r} gives no order ({error.getCondition()}) of {', '.join(frame.columns)}{hint}"

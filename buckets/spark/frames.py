@@ -40,6 +40,7 @@ from buckets.spark.frame_input import (
     beside_kinds,
     check_columns_of,
     check_is_frame,
+    check_is_repeatable,
     engine_settings,
     hash_of_all,
     numbered_kinds,
@@ -138,9 +139,9 @@ def features(
     Raises:
         FrameError: the DataFrame is a stream (`STREAMING_FRAME`) or of Spark Connect (`NOT_A_FRAME`), lacks a column
             (`COLUMN_MISSING`), has one that is read twice (`COLUMN_TWICE`), or has one that the result has besides
-            (`COLUMN_TAKEN`) or that Python cannot read (`COLUMN_TYPE`); there is no order (`ORDER_MISSING`) or no id
-            (`NO_EVENT_ID`); as `buckets.features` (`INVALID_RULES`, `INVALID_SCHEMA`, `INVALID_ENGINE`,
-            `INVALID_LISTS`).
+            (`COLUMN_TAKEN`) or that Python cannot read (`COLUMN_TYPE`), or is computed with rand() and the like
+            (`NOT_DETERMINISTIC`); there is no order (`ORDER_MISSING`) or no id (`NO_EVENT_ID`); as `buckets.features`
+            (`INVALID_RULES`, `INVALID_SCHEMA`, `INVALID_ENGINE`, `INVALID_LISTS`).
     """
     work = _prepared(frame, read_input(frame, rules, schema, engine, lists), is_of_features=True)
     with told_as("INVALID_RULES"):
@@ -254,6 +255,7 @@ def read_input(
     if frame.isStreaming:
         message = "frame: is a stream; take bs.stream, or give a batch DataFrame"
         raise FrameError(message, "STREAMING_FRAME")
+    check_is_repeatable(frame)
     shards = max(_FEWEST_SHARDS, 2 * frame.sparkSession.sparkContext.defaultParallelism)
     settings = engine_settings(engine).model_copy(update={"shards": shards})
     return settings, read_rules(rules), read_schema(schema), read_lists(lists)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -28,7 +29,7 @@ from buckets.config.engine import EngineSettings, precision_faults, raw_window_f
 from buckets.config.lists import list_fault
 from buckets.duration import parse_duration_ms
 from buckets.engine.results.feature_table import FeatureTable
-from buckets.errors import BucketsError, refuse
+from buckets.errors import BucketsError, first_line, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleFeed, RuleRead
@@ -46,6 +47,7 @@ from buckets.spark.frame_input import (
     beside_kinds,
     check_columns_of,
     check_is_frame,
+    check_is_repeatable,
     engine_settings,
     hash_of_all,
     order_columns,
@@ -183,6 +185,8 @@ class StreamQuery:
             failure = FrameError(error.message, "STREAM_FAILED")
             failure.__cause__ = error
             return failure
+        if isinstance(error, AnalysisException):
+            return FrameError(f"frame: Spark does not run this stream: {first_line(error)}", "STREAM_FAILED")
         if self._sink.failure is not None:
             error.__cause__ = self._sink.failure
         return error
@@ -373,12 +377,16 @@ def stream(
 
     Raises:
         FrameError: the DataFrame is no stream (`NOT_A_STREAM`); as `buckets.spark.features`; a column cannot give an
-            order (`ORDER_TYPE`).
+            order (`ORDER_TYPE`); the checkpoint is no path (`INVALID_CHECKPOINT`).
     """
     check_is_frame(frame)
     if not frame.isStreaming:
         message = "frame: is no stream; read it with spark.readStream, or take bs.features for a batch DataFrame"
         raise FrameError(message, "NOT_A_STREAM")
+    check_is_repeatable(frame)
+    if not isinstance(checkpoint, str | Path) or not str(checkpoint):
+        message = f"checkpoint: must be the path of a folder, not {checkpoint!r}"
+        raise FrameError(message, "INVALID_CHECKPOINT")
     words, order = _order(frame, order_by)
     read_lists(lists or {}, are_files=True)
     live = LiveFrame(
@@ -424,7 +432,10 @@ def _order(frame: DataFrame, order_by: Sequence[str | Column]) -> tuple[str, lis
     keys, words = list[Column](), list[str]()
     for column in order_columns(frame, order_by):
         kind, written = frame.select(column).schema[0].dataType, repr(column).removeprefix("Column<'")[:-2]
-        key = None if re.search(r" NULLS (FIRST|LAST)$", written) else order_key(column, kind)
+        if re.search(r" NULLS (FIRST|LAST)$", written):
+            message = f"order_by: {written}: rows of a batch come in ascending order; name the column alone"
+            raise FrameError(message, "ORDER_TYPE")
+        key = order_key(column, kind)
         if key is None:
             remedy = "name whole numbers, dates, timestamps or texts"
             message = f"order_by: a column of type {kind.simpleString()} gives no order here; {remedy}"

@@ -24,7 +24,7 @@ from buckets.engine.values.feature_rules import FEATURES
 from buckets.errors import kind_and_line
 from buckets.outputs import columns
 from buckets.spark.arrow_types import from_arrow_schema, to_arrow_schema
-from buckets.spark.frame_input import FrameError, beside_kinds, numbered_kinds, output_kinds
+from buckets.spark.frame_input import FrameError, beside_kinds, check_is_frame, numbered_kinds, output_kinds
 from buckets.spark.frame_rows import in_utc, numbered_names, of_rows
 from buckets.spark.scored_batch import ScoredBatch
 from buckets.spark.spark_version import check_delta
@@ -134,6 +134,7 @@ class StreamBatch:
         Raises:
             FrameError: the batch has written another DataFrame to the table before (`WRITTEN_TWICE`).
         """
+        check_is_frame(frame, "write_delta")
         check_delta(f"write_delta {path}")
         if self._written.setdefault(str(path), frame) is not frame:
             message = f"write_delta: this batch has written to {path} before; write all its rows at once"

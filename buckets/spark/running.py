@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -212,6 +213,12 @@ class Running:
             while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                 if self._stopping.is_set() and not query.status["isTriggerActive"]:
                     query.stop()
+                elif SparkContext._active_spark_context is None:
+                    message = (
+                        "the session was stopped while the query ran; nothing of a batch that was running is "
+                        "committed: start it again in another session, and it goes on"
+                    )
+                    raise BucketsError(message)
                 elif self._shutdown.is_overdue:
                     self._shutdown.abandon()
                     query.stop()

@@ -279,6 +279,11 @@ def test_what_cannot_be_scored_is_refused_at_once(spark, logged):
     assert refused(lambda: bs.features(frame.drop("id"), RULES, SCHEMA, order_by=["n"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.features(frame.drop("amount"), RULES, SCHEMA, order_by=["n"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.rules(5)) == "INVALID_RULES"
+    assert bs.rules({"rules": RULES}) == RULES
+    for column in (F.rand(1), F.expr("uuid()"), F.monotonically_increasing_id()):
+        other = frame.withColumn("other", column)
+        assert refused(lambda other=other: bs.features(other, RULES, SCHEMA, order_by=["n"])) == "NOT_DETERMINISTIC"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[F.rand(1)])) == "NOT_DETERMINISTIC"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[None])) == "COLUMN_MISSING"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[3])) == "COLUMN_MISSING"
     for column in (F.col("m") + 1, F.expr("m + 1"), "a`", F.create_map("n", "id")):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,11 @@ def test_what_cannot_run_is_refused_at_once(spark, tmp_path):
     assert refused(order_by=[]) == refused(order_by="n") == "ORDER_MISSING"
     assert refused(order_by=["shop"]) == "ORDER_TYPE"
     assert refused(order_by=[F.col("n").desc()]) == "ORDER_TYPE"
+    for path in ("", None, 3):
+        unnamed = partial(bs.stream, frame, RULES, SCHEMA, checkpoint=path, order_by=["n"])
+        assert condition(unnamed) == "INVALID_CHECKPOINT"
+    assert condition(live(frame.limit(3)).for_each_batch(print).start) == "STREAM_FAILED"
+    assert refused(frame.withColumn("other", F.rand(1))) == "NOT_DETERMINISTIC"
     assert refused(order_by=["m"]) == refused(frame.drop("amount")) == "COLUMN_MISSING"
     assert refused(frame.withColumn("Short.Value", F.lit(1))) == "COLUMN_TAKEN"
     assert refused(rules=[{"rule_id": "r"}]) == refused(rules=tmp_path / "none.yaml") == "INVALID_RULES"
