@@ -20,6 +20,8 @@ BENCHMARKS = (
     "many_keys",
     "rules",
     "features",
+    "frames",
+    "frames_memory",
     "stream",
     "length",
     "skew",
@@ -29,13 +31,26 @@ BENCHMARKS = (
     "state",
     "peers",
     "history",
+    "cluster",
     "appends",
     "formats",
     "console",
     "start",
     *LIVE,
 )
-RUN_ONCE = ("restart", "size", "state", "peers", "history", "appends", "console", "start", *LIVE)
+RUN_ONCE = (
+    "restart",
+    "size",
+    "state",
+    "peers",
+    "frames_memory",
+    "history",
+    "cluster",
+    "appends",
+    "console",
+    "start",
+    *LIVE,
+)
 """Those that know how often: they count bytes, their sides are far apart, or they go on for minutes anyway."""
 REPEATS = 2
 

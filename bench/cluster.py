@@ -55,7 +55,7 @@ def on_cluster(work: Path, workers: int) -> tuple[dict[str, Any], float, float]:
 
 def main() -> None:
     """Measure."""
-    options = {"--events": "10000000", "--payers": "200000", "--work": str(DATA / "history")}
+    options = {"--events": "10000000", "--payers": "20000", "--work": str(DATA / "history")}
     report = Report("cluster", __doc__, repeats=1, options=options)
     events = 100_000 if report.quick else int(report.option("--events"))
     work = Path(report.option("--work") + ("-quick" if report.quick else ""))
