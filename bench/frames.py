@@ -36,6 +36,7 @@ WANTED = {1: 3.0, 3: 6.0, 13: 10.0}  # How many, and how many times as fast as S
 SETTINGS = {
     "spark.driver.memory": "4g",
     "spark.sql.shuffle.partitions": "8",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
