@@ -369,7 +369,7 @@ def event_times(column: pa.Array, declared: EventTime) -> EventTimes:
         times = _on_clock(_ticks_ms(column), {}, is_local, declared.zone)
     elif declared.unit == "iso8601":
         texts, unreadable = _as_text(column)
-        ms, is_local, faults = read_texts(pc.cast(texts, pa.string()), declared.format)
+        ms, is_local, faults = read_texts(strings(texts), declared.format)
         for row, fault in faults.items() if declared.format is None else ():
             with contextlib.suppress(ValueError):  # A number where a text is wanted
                 faults[row] = fault + unit_hint(_ms_of_number(texts[row].as_py(), "ms"), "iso8601")

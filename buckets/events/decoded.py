@@ -118,7 +118,8 @@ def decoded_fields(
     for name in schema.field_names:
         column, of_field = read(name)
         columns.append(without_faulty(column, of_field))
-        newer = [columns[schema.field_names.index(each)] for each in schema.newer_names(name)]
+        newer_names = schema.newer_names(name) if of_field else ()
+        newer = [columns[schema.field_names.index(each)] for each in newer_names]
         for row, reason in of_field.items():
             if not any(values[row].is_valid for values in newer):
                 found.setdefault(row, f"{name}: {reason}")

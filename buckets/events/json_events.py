@@ -124,7 +124,7 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
     for index, (name, column) in enumerate(named.items()):
         as_column = _as_lists if name in schema.arrays else _as_text
         texts, faults = as_column(column, schema.holds_text(name))
-        newer = [named[each] for each in schema.newer_names(name)]
+        newer = [named[each] for each in schema.newer_names(name)] if faults else []
         for row, fault in faults.items():
             if all(values[row] is None for values in newer):
                 reasons[row] = reasons[row] or f"{name}: {fault}"

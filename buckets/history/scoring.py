@@ -235,8 +235,8 @@ def score_pieces(pieces: Iterable[ArchivePiece], put_out: PutOut = "alerts") -> 
     for piece in pieces:
         scorer, kept = scorer_of(piece, put_out), piece.kept
         if job is None:
-            shards = range(0 if kept is None else scorer.engine.shards)
-            job = InMemoryJob(scorer, stores={shard: kept.load(shard) for shard in shards if kept})
+            stores = {} if kept is None else {shard: kept.load(shard) for shard in range(scorer.engine.shards)}
+            job = InMemoryJob(scorer, stores=stores)
         job.scorer = scorer
         arrivals = arrivals_of(piece.rows, scorer.schema)
         yield ScoredPiece(piece, job.score_batch(arrivals, piece.rule_set, piece.sources_of, piece.batches[1]))

@@ -26,7 +26,7 @@ from pathlib import Path
 from buckets.errors import BucketsError, first_line
 from buckets.files import write_first
 from buckets.java.java import find_java, run_java
-from buckets.java.spark_lines import LOCKED_SPARK, spark_line
+from buckets.java.spark_lines import LOCKED_SPARK, line_of, spark_line
 from buckets.user_caches import own_cache
 
 FOLDER_VARIABLE = "BUCKETS_JARS"
@@ -42,7 +42,7 @@ def spark_version() -> str:
 
 def compiles_own() -> bool:
     """Return whether our own classes fit the Spark that is installed: the stage that they extend is 4.2's."""
-    return not spark_version().startswith("4.1.")
+    return line_of(spark_version()) != "4.1"
 
 
 def jar_folder() -> Path:
@@ -156,7 +156,7 @@ def _pinned(use: str) -> tuple[Jar, ...]:
 
 def spark_jars(version: str) -> tuple[Jar, ...]:
     """Return the jars of a version of Spark, as far as they are published for it."""
-    return _pinned(f"spark-{'.'.join(version.split('.')[:2])}") + _pinned("spark")
+    return _pinned(f"spark-{line_of(version)}") + _pinned("spark")
 
 
 SPARK_JARS = spark_jars(spark_version())

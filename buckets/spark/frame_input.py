@@ -175,8 +175,6 @@ def order_columns(frame: DataFrame, order_by: Sequence[str | Column], *more: Col
                 columns[at] = F.col(quoted(given) if given in frame.columns else given)
             check_is_repeatable(frame.select(columns[at], *more), "order_by")
             frame.sortWithinPartitions(columns[at])
-    except FrameError:
-        raise
     except (AnalysisException, PySparkTypeError) as error:
         hint = "" if str(given) in frame.columns else did_you_mean(str(given), frame.columns)
         message = f"order_by: {given!r} gives no order ({error.getCondition()}) of {', '.join(frame.columns)}{hint}"

@@ -323,7 +323,7 @@ def start_session(
         raise BucketsError(message)
     named = own.get("spark.pyspark.python")  # which spark-submit alone would put there
     os.environ["PYSPARK_PYTHON"] = named or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    if is_local(own.get("spark.master", "local")):
+    if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session_places = open_places(logs)
     conf = SparkConf().setAppName(name)
