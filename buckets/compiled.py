@@ -85,7 +85,6 @@ class KernelLocator(_CacheLocator):
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Locate a function of this package."""
         self._folder = os.path.join(FOLDER, function.__module__)
         self._line = function.__code__.co_firstlineno
 

@@ -66,7 +66,6 @@ class Results:
     account: BatchAccount
 
     def __getattr__(self, name: str) -> pa.Table:
-        """Return the table of an output."""
         tables = self.__dict__.get("tables", {})
         if name not in tables:
             message = f"there is no output {name!r}; there are {', '.join(tables)}"
@@ -74,7 +73,6 @@ class Results:
         return tables[name]
 
     def __dir__(self) -> list[str]:
-        """Return the names of attributes, with those of outputs."""
         return [*super().__dir__(), *self.tables]
 
 

@@ -56,7 +56,6 @@ class ArrayTupleModel(models.CompositeModel):
     """How a tuple lies in memory: its fields one after the other, tuples inside it too."""
 
     def __init__(self, manager: Any, kind: ArrayTuple) -> None:
-        """Lay the fields out."""
         super().__init__(manager, kind)
         self.members = [manager.lookup(member) for member in kind.types]
         self.words = 0

@@ -24,7 +24,6 @@ class CountedEvents:
     end_ms: int  # the time of that event
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.times_ms)
 
     def others(self) -> "CountedEvents":

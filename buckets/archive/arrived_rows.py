@@ -165,7 +165,6 @@ class ArrivedInTask:
     """Gathers the rows of a task, compressed, in memory."""
 
     def __init__(self) -> None:
-        """Gather nothing yet."""
         self._sink = io.BytesIO()
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._ends: list[tuple[Place, Place]] = []

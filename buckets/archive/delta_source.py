@@ -44,7 +44,6 @@ class OrderedRows:
         self._orders = query(self._table, ordered, self._named)["o"].to_numpy()
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
         return len(self._orders)
 
     def all(self) -> Iterator[pa.Table]:

@@ -42,7 +42,6 @@ class RecordedBatches:
     """
 
     def __init__(self, checkpoint: Path) -> None:
-        """Read the cuts of a checkpoint."""
         self._checkpoint = Checkpoint(checkpoint)
         self.cuts = self._checkpoint.cuts.read()
         self.before: BatchEnd | None = None

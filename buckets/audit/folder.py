@@ -47,7 +47,6 @@ class AuditFolder:
     """A checkpoint and the folder of its tables."""
 
     def __init__(self, settings: AuditSettings) -> None:
-        """Look at them; nothing is written yet."""
         self.tables = location(settings.path)
         self.checkpoint = location(settings.checkpoint)
         self.spark_checkpoint = spark_folder(self.checkpoint)

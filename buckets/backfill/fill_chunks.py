@@ -55,7 +55,6 @@ class FillChunks:
     """The chunks of a fill."""
 
     def __init__(self, checkpoint: Path, number: int) -> None:
-        """Write nothing yet."""
         self.folder, self._records = fills_folder(checkpoint) / str(number), RecordFiles(checkpoint)
         self._chunks = NumberedRecords(self._records, self.folder, ".arrow")
 
@@ -203,7 +202,6 @@ class FillPace:
     """The pace of a job's fills."""
 
     def __init__(self) -> None:
-        """Begin with nothing known."""
         self._usual_s: deque[float] = deque(maxlen=KEPT)
         self._rows = FIRST_ROWS
         self._batches = 0

@@ -103,7 +103,6 @@ def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:
 def _send(
     job: Job, topic: str, messages: Iterable[tuple[str, str | None, dict[str, str]]], doing: str = "writing messages"
 ) -> None:
-    """Send messages of keys, values and headers."""
     assert job.settings.kafka is not None
     sender = Sender(job.settings.kafka, doing)
     for message in messages:

@@ -55,7 +55,6 @@ class BatchRecords:
     """
 
     def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
         self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
         self._batches = NumberedRecords(self._records, self._records.folder / "batches", is_own=True)
         self._terms = NumberedRecords(self._records, self._records.folder / "terms", is_own=True)

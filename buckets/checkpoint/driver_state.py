@@ -120,7 +120,6 @@ class Checkpoint:
     """All records of a checkpoint, for callers that need more than one kind of them."""
 
     def __init__(self, path: Path) -> None:
-        """Write nothing yet."""
         self.path = path
         self.job = JobRecord(path)
         self.batches = BatchRecords(path)

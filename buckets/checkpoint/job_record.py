@@ -33,7 +33,6 @@ class Imports:
     """The imports of a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
         self._records = RecordFiles(checkpoint)
         self._file = self._records.folder / "imports.json"
 
@@ -67,7 +66,6 @@ class JobRecord:
     """The record of a checkpoint's job; another job must not start from that checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
         self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
         self._file = job_file(checkpoint)
 

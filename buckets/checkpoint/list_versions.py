@@ -144,7 +144,6 @@ class ListVersions:
             return open_base(str(copy))
 
     def _of(self, name: str) -> NumberedRecords:
-        """Return the records of the versions of a list."""
         return NumberedRecords(self._records, self._folder / name)
 
     def _base_file(self, name: str, number: int) -> Path:
@@ -159,19 +158,15 @@ class PinnedLists(Mapping[str, ListIndex]):
     """The lists of a batch, each read when it is looked into for the first time."""
 
     def __init__(self, versions: ListVersions, pinned: Mapping[str, int]) -> None:
-        """Pin each list to the version that the batch is recorded with."""
         self._versions, self._pinned = versions, pinned
 
     def __getitem__(self, name: str) -> ListIndex:
-        """Return a list as it is in its version."""
         return self._versions.index(name, self._pinned[name])
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the names of the lists."""
         return iter(self._pinned)
 
     def __len__(self) -> int:
-        """Return how many lists there are."""
         return len(self._pinned)
 
     def __reduce__(self) -> tuple[Callable[..., Lists], tuple[Path, dict[str, int]]]:

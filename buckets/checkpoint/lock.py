@@ -218,7 +218,6 @@ class FileLock:
     """The lock of a checkpoint, taken and released any number of times."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Take nothing yet."""
         self._checkpoint = checkpoint
         self._file: IO[str] | None = None
         self._made: list[Path] = []
@@ -293,12 +292,10 @@ class Lock:
             self._held.check()
 
     def __enter__(self) -> Self:
-        """Take it."""
         self.take()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release it."""
         self.release()
 
     def __del__(self) -> None:

@@ -350,7 +350,6 @@ class BackfillRequests:
     """The requests in a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
         self._records = RecordFiles(checkpoint, "remove it, and apply the rule with --backfill again")
         self._folder = self._records.folder / "backfill_requests"
 

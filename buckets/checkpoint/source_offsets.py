@@ -54,7 +54,6 @@ class SourceOffsets:
     """How far the batches of a checkpoint read its topics."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
         self._spark = spark_folder(checkpoint)
 
     @property

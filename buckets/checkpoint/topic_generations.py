@@ -49,7 +49,6 @@ class TopicGenerations:
     """The generations of the topics of a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
         self._checkpoint = checkpoint
         self._records = RecordFiles(checkpoint)
         self._file = self._records.folder / "topics.json"

@@ -20,7 +20,6 @@ class WriterSchemas:
     """The schemas that a checkpoint knows; workers of a job write them too, each whole or not at all."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
         self._files = RecordFiles(checkpoint)
         self._records = NumberedRecords(self._files, self._files.folder / "schemas")
         self._known: dict[int, WriterSchema] = {}

@@ -27,7 +27,6 @@ class AuditProgress(StatusLine):
     """The progress of an audit: its batch, messages so far, messages a second."""
 
     def __init__(self, console: Terminal) -> None:
-        """Show progress on a console."""
         super().__init__(console)
         self.messages = 0
         self.repeats = 0
@@ -83,7 +82,6 @@ def audit(
 
 
 def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpoint: Endpoint, over: StartOver) -> None:
-    """Run an audit to its end, or until it is interrupted."""
     from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
     from buckets.spark.prepared_job import job_session
     from buckets.spark.stall import give_up

@@ -115,7 +115,6 @@ class Commands(TyperGroup):
     """Commands by name, in the order of `--help`; each is imported when it is asked for."""
 
     def __init__(self, homes: Homes = COMMANDS, **attributes: Any) -> None:
-        """Take where the commands are, and what typer says of the group."""
         super().__init__(**attributes)
         self._homes = homes
         self.commands.update({name: TyperCommand(name) for name in homes})  # Only their names are used

@@ -30,7 +30,6 @@ class Terminal(Console):
     """A console on which invisible characters are escaped, wherever they come from."""
 
     def __init__(self, stderr: bool = False, width: int | None = None) -> None:
-        """Print on standard output, or on standard error."""
         super().__init__(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -89,7 +88,6 @@ class Told(Exception):
     """A command ends because of a fault that it has told itself."""
 
     def __init__(self, code: int) -> None:
-        """Keep the exit code."""
         super().__init__(code)
         self.code = code
 

@@ -54,7 +54,6 @@ def show(
 
 
 def _show_entry(job: Job, name: str, key: str | None) -> None:
-    """Print an entry as JSON."""
     list_settings(job, name)
     if key is None:
         message = f"list {name!r}: name a key of it"

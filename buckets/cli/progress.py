@@ -32,13 +32,11 @@ class StatusLine:
         self._facts: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        """Begin to show."""
         if self._console.is_terminal:
             self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop showing."""
         self._status.stop()
 
     def say(self, line: str) -> None:
@@ -77,7 +75,6 @@ class BatchProgress(StatusLine):
     """The progress of a query: its batch, events and alerts so far, events a second."""
 
     def __init__(self, console: Terminal, beginning: str = STARTING) -> None:
-        """Show progress on a console."""
         super().__init__(console, beginning)
         self.events = 0
         self.malformed = 0

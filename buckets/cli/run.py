@@ -40,7 +40,6 @@ class JsonLog(Terminal):
     """A console that prints each line as an object: time, level, message, and what is known besides."""
 
     def __init__(self) -> None:
-        """Print on standard error."""
         super().__init__(stderr=True)
         self._secrets: Sequence[str] = ()
 
@@ -154,7 +153,6 @@ def run(
 
 
 def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoint: Endpoint, over: StartOver) -> None:
-    """Run a job to its end, or until it is interrupted."""
     from buckets.spark.audit import audit_beside
     from buckets.spark.prepared_job import Listener, job_session, prepare
     from buckets.spark.stall import give_up

@@ -95,7 +95,6 @@ class WatchedJob:
     """The job that is watched; remembers what has been told of it."""
 
     def __init__(self, conf: Path, checkpoint: Path) -> None:
-        """Watch the job of a configuration."""
         self.conf, self.checkpoint = conf, checkpoint
         self._alerts: set[tuple[str, str, int]] = set()
         self._remarks: list[str] = []

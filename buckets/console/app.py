@@ -224,7 +224,6 @@ class _Server(uvicorn.Server):
     """A server whose streams end with it."""
 
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
-        """Serve a console."""
         super().__init__(config)
         self._site = site
 

@@ -90,7 +90,6 @@ class Activity:
     """Counts, from the start on; threads may count at the same time."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._started_ms = epoch_ms()
         self._requests: Counter[tuple[str, int]] = Counter()
         self._seconds: dict[str, Histogram] = {}
@@ -356,12 +355,10 @@ class _Stream(StreamingResponse):
     """A stream, which is counted before any other one can ask how many there are."""
 
     def __init__(self, messages: AsyncIterator[str], site: Site, person: str) -> None:
-        """Stream messages to a person."""
         super().__init__(messages, media_type="text/event-stream")
         self._site, self._person = site, person
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the messages until the stream ends."""
         with self._site.activity.streaming(self._person):
             await super().__call__(scope, receive, send)
 

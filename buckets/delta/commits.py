@@ -74,7 +74,6 @@ class Commits:
     """The commits of a table."""
 
     def __init__(self, table: Path) -> None:
-        """Look at a table's log; nothing is read yet."""
         self._log = table / LOG
 
     def has(self, version: int) -> bool:

@@ -124,7 +124,6 @@ class KeptTable:
     """A table that stays open; not for several threads at once."""
 
     def __init__(self, path: Path, application: str) -> None:
-        """Keep a table; it is opened by the first append."""
         self._path, self._application, self._commits = path, application, Commits(path)
         self._head: _Head | None = None
         self._is_in_store, self._looked_s = isinstance(path, StorePath), time.monotonic()

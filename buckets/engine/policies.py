@@ -224,7 +224,6 @@ class AlertPolicies:
     """The policies of a group's rules during one batch."""
 
     def __init__(self, table: KeyedTable, entries: Entries, identity: str) -> None:
-        """Begin with nothing read; `identity` is the group's among the entries."""
         self.table, self._policies = table, table.group.policies
         self.state = PolicyState(entries, table.group, identity, table.keys)
         self._keys: dict[int, KeyTexts] = {}

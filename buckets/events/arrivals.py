@@ -123,7 +123,6 @@ class EventColumns:
         return {name: count for name, count in counts.items() if count}
 
     def __len__(self) -> int:
-        """Return how many events there are."""
         return len(self.times_ms)
 
     def without(self, faults: Faults) -> "EventColumns":

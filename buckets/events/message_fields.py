@@ -291,7 +291,6 @@ class TimesSeen:
     """The times of arrivals of one origin."""
 
     def __init__(self, schema: EventSchema, origin: str) -> None:
-        """Begin with none."""
         self._declared, self._origin = schema.event_time, origin
         self._column = field_column(schema.field_names.index(schema.event_time.field))
         self._counts, self._is_checked = Counter[str](), False

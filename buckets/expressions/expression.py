@@ -53,7 +53,6 @@ class ExpressionError(ValueError):
     """
 
     def __init__(self, reason: str, at: int) -> None:
-        """Keep reason and letter."""
         super().__init__(reason)
         self.reason, self.at = reason, at
 

@@ -117,7 +117,6 @@ class _Writer:
         return f"({written})" if expression.operator in _CONDITIONS else written
 
     def value(self, expression: Expression) -> str:
-        """Return a value of any kind."""
         operator, operands = expression.operator, expression.operands
         if operator == "field":
             return self._words(str(expression.value))

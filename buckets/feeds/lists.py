@@ -141,7 +141,6 @@ class WholeList(Feed[ListRead]):
     """A feed of the entries in a file or a table, which is read again after each change; column `key` has the keys."""
 
     def __init__(self, path: Path, key: str = "key", is_table: bool = False) -> None:
-        """Follow what is at `path`."""
         self.origin = str(path)
         self._watched: WatchedFiles[ListBase] = (
             watched_table(path, lambda: read_list_table(path, key))

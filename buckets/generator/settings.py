@@ -51,7 +51,6 @@ class GeneratorSettings:
     rows_per_file: int = 20_000  # lines in one file of a folder
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be generated."""
         for fault in self._faults():
             message = f"generator: {fault}"
             raise BucketsError(message)

@@ -45,7 +45,6 @@ class Transactions:
     amount_cents: Integers
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.number)
 
     def take(self, rows: Integers | slice) -> "Transactions":

@@ -286,7 +286,6 @@ class TopicReader(AbstractContextManager["TopicReader"]):
         return starts
 
     def __exit__(self, *_: object) -> None:
-        """Stop reading."""
         self._consumer.close()
 
     def poll(self, timeout_s: float) -> list[Message]:

@@ -251,7 +251,6 @@ class OutputSchemas:
     """The numbers of the schemas of a job's outputs, asked for when they are first needed."""
 
     def __init__(self, registry: Registry, output: OutputSettings, written_in: BinaryFormat) -> None:
-        """Ask nothing yet."""
         self._registry = registry
         self._output = output
         self._written_in = written_in

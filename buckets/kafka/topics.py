@@ -137,7 +137,6 @@ class KnownSchemas:
     """The schemas in Protobuf that messages of a job were written with so far: their fields are known by number too."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Begin with none of them."""
         self._schemas = WriterSchemas(checkpoint)
         self._taken = set[int]()
 

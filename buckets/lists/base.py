@@ -122,7 +122,6 @@ class ListBase:
         return cls(table.take(pa.array(order)).combine_chunks(), hashes[order])
 
     def __len__(self) -> int:
-        """Return how many entries there are."""
         return len(self.hashes)
 
     def write(self, path: str) -> None:

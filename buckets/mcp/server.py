@@ -78,7 +78,6 @@ class AssistantServer(MCPServer[Any]):
     """A server whose tools fail in one line, and whose answers are the same as text and as data."""
 
     def __init__(self, tools: list[Tool]) -> None:
-        """Serve tools."""
         super().__init__("buckets", instructions=_INSTRUCTIONS, version=own_version(), tools=tools, log_level="WARNING")
         self._arguments = {tool.name: list(tool.parameters["properties"]) for tool in tools}
 

@@ -205,7 +205,6 @@ class _Answers(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer."""
         path = self.path.partition("?")[0]
         if path == "/metrics":
             try:

@@ -201,7 +201,6 @@ class LiveStatus:
         self._thread.start()
 
     def __enter__(self) -> Self:
-        """Return this."""
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -63,7 +63,6 @@ class LastMinute:
     """The batches that were written in the last minute."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._batches: deque[BatchReport] = deque()
         self._began_ms: int | None = None
 
@@ -213,7 +212,6 @@ class RecentMoments:
     """The latest moments of a job."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._moments: deque[Moment] = deque(maxlen=_MOST)
 
     def add(self, batch: BatchReport, lag: int | None) -> None:

@@ -167,7 +167,6 @@ class QueryWatch:
     """
 
     def __init__(self, ask: Callable[[], QueryNews]) -> None:
-        """Ask nothing yet."""
         self.news = QueryNews()
         self.idle_ms: int | None = None
         self._ask = ask
@@ -206,7 +205,6 @@ class JobCounts:
     """The counts of a job's batches since it started."""
 
     def __init__(self) -> None:
-        """Begin without any batch."""
         self._minute = LastMinute()
         self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
         self._totals = Counter(dict.fromkeys(_TOTALS, 0))
@@ -303,7 +301,6 @@ class AuditStatus:
     """The counts of an audit, and what its query says of itself."""
 
     def __init__(self) -> None:
-        """Begin without any batch."""
         self._query = QueryWatch(QueryNews)
         self._started_ms = epoch_ms()
         self._counts = Counter({"batches": 0, "repeats": 0, "unreadable": 0, "outages": 0})

@@ -145,7 +145,6 @@ class TakenFiles:
     """Spark's list of the files that a query has taken, read on as it grows."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at the checkpoint of a query with one source of files."""
         self._folder = checkpoint / "sources" / "0"
         self._commits = checkpoint / "commits"
         self._last = -1

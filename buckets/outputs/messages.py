@@ -163,7 +163,6 @@ class JsonLines:
     """Writes rows of outputs as text."""
 
     def __init__(self, rule_set: RuleSet, schema: EventSchema) -> None:
-        """Write results of a rule set."""
         self._rule_index = {rule.rule_id: index for index, rule in enumerate(rule_set.rules)}
         of_measures = (rule for rule in rule_set.rules if rule.measure is not None)
         self._scale = {rule.rule_id: value_scale(rule, schema) for rule in of_measures}
@@ -218,7 +217,6 @@ class Messages:
     """Writes rows of outputs as messages."""
 
     def __init__(self, rule_set: RuleSet, schema: EventSchema) -> None:
-        """Write results of a rule set."""
         self._lines = JsonLines(rule_set, schema)
         self._fields = {rule.rule_id: list(rule.group_by) for rule in rule_set.rules}
 
@@ -271,7 +269,6 @@ class JsonFiles:
     """
 
     def __init__(self, folder: Path, writer: JsonLines) -> None:
-        """Write into a folder that is there."""
         self.lines = dict.fromkeys(OUTPUTS, 0)
         self._paths = {output: folder / f"{output}.jsonl" for output in OUTPUTS}
         self._writer = writer
@@ -279,7 +276,6 @@ class JsonFiles:
         self._files: dict[str, BinaryIO] = {}
 
     def __enter__(self) -> "JsonFiles":
-        """Open them."""
         for output, path in self._paths.items():
             self._files[output] = self._open.enter_context(partial_of(path).open("wb"))
         return self

@@ -260,7 +260,6 @@ class AskedJob:
     latest: Job  # what that says
 
     def __post_init__(self) -> None:
-        """Begin to follow the event schema."""
         self._schema, self._lock = WatchedFiles(self.latest.schema_path, self.latest.with_schema_of_now), Lock()
         self._schema.start()
 

@@ -64,7 +64,6 @@ class Questions:
     """Asks questions in a process of low priority, one after the other."""
 
     def __init__(self) -> None:
-        """Begin without any; the process for them starts when there is one."""
         self._folder = Path(tempfile.mkdtemp(prefix="buckets-questions-"))
         self._questions: dict[str, Question] = {}
         self._process: subprocess.Popen[str] | None = None

@@ -25,7 +25,6 @@ class FieldDifference:
     after: str  # what it says
 
     def __str__(self) -> str:
-        """Name, before and after."""
         return f"{self.name}: {self.before} → {self.after}"
 
 

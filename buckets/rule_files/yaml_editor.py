@@ -79,7 +79,6 @@ class RuleText:
     """The text of a rule file that is being changed."""
 
     def __init__(self, text: str) -> None:
-        """Change `text`, which holds valid rules."""
         self.text = text
 
     def set_state(self, rule_id: str, state: State) -> None:

@@ -37,7 +37,6 @@ class RuleFaults(BucketsError):
     """What is wrong with the rules of a file; the text is that of the first rule."""
 
     def __init__(self, of_rules: Sequence[list[BucketsError]]) -> None:
-        """Take the faults of each rule that has some."""
         super().__init__(first_of(of_rules[0]).message)
         self.faults = [fault for faults in of_rules for fault in faults]
 

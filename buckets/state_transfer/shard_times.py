@@ -114,7 +114,6 @@ class Installer:
     """The new store of a shard, until `end`."""
 
     def __init__(self, store: ShardStore, carried: Regrouping) -> None:
-        """Begin with an empty store."""
         self._store, self._groups, self._lateness_ms = store, carried.groups, carried.lateness_ms
         self._schedule = EvictionSchedule()
 

@@ -81,7 +81,6 @@ class StorePath(PosixPath):
     __slots__ = ()
 
     def __str__(self) -> str:
-        """Return it as Spark and Delta take it."""
         return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
 
     def __fspath__(self) -> str:
@@ -335,7 +334,6 @@ class StoreError(BucketsError, OSError):
     """A store that does not do what it is asked, in a line."""
 
     def __init__(self, message: str, why: str = "") -> None:
-        """Say it."""
         super().__init__(message)
         self.strerror = why or message
 

@@ -64,7 +64,6 @@ class Receiver:
     """Hands over alerts over one connection, opened when it is needed and again after whatever went wrong."""
 
     def __init__(self, settings: WebhookSettings) -> None:
-        """Connect to nothing yet."""
         self._settings, self._address = settings, urlsplit(settings.url)
         path = self._address.path or "/"
         self._path = f"{path}?{self._address.query}" if self._address.query else path

@@ -108,7 +108,6 @@ class KafkaDemo:
     """A broker, the jobs, and payments on their way."""
 
     def __init__(self, out: Path, say: Callable[[str], None]) -> None:
-        """Begin with nothing started, in a folder."""
         self._out, self._say = out, say
         self._broker = LocalBroker(out / "kafka", free_port())
         self._children: list[Child] = []
@@ -287,7 +286,6 @@ def account_line(name: str, counts: dict[str, int]) -> str:
 
 
 def _clear(out: Path) -> None:
-    """Remove an earlier demo."""
     check_demo_folder(out, MARK)
     earlier = read_live(out / "checkpoint")
     if earlier is not None and earlier.state(epoch_ms()) == "running":

@@ -463,7 +463,6 @@ def _change(
 
 
 def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None:
-    """Print the snoozes that there are."""
     rules = rules_of(job)
     columns = ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason")
     table = TextTable(one_line(f"Snoozes of {rules.name}"), columns)

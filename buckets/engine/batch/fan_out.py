@@ -105,7 +105,6 @@ class EventFields:
     rows: Int64s | None = None  # int64, the row of each event; None where they are as they stand
 
     def __len__(self) -> int:
-        """Return how many events there are."""
         return len(self.events) if self.rows is None else len(self.rows)
 
     def rows_of(self, events: Int64s | None) -> Int64s | None:
@@ -124,7 +123,6 @@ class EventFields:
         return found if rows is None else {name: column.take(pa.array(rows)) for name, column in found.items()}
 
     def _field(self, name: str) -> pa.Array:
-        """Return a field of all rows."""
         schema = self.schema
         if name == schema.event_time.field:
             return self.events["time_ms"].combine_chunks()

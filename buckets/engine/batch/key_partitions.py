@@ -82,7 +82,6 @@ class SampledKeys:
     """The sampled keys of a group, as long as they are looked at."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._partition: dict[int, int] = {}
 
     def add(self, seen: Iterable[Sequence[int]]) -> None:

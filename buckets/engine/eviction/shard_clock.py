@@ -76,7 +76,6 @@ class ShardClock:
     """The voters of a shard's groups, and the time on which they agree."""
 
     def __init__(self, apart: frozenset[str] = frozenset()) -> None:
-        """Make a clock that has seen no event."""
         self._numbers: dict[str, int] = {}
         self._voters = _new_voters(0)
         self._apart = apart

@@ -88,7 +88,6 @@ class Filling:
     """The fills of a shard during one batch."""
 
     def __init__(self, store: ShardStore, take_in: TakeIn) -> None:
-        """Read how far they are."""
         self._store, self._take_in = store, take_in
         (self._stored,) = store.schedule.get([OVERVIEW])
         known = json.loads(self._stored) if self._stored else {}

@@ -29,7 +29,6 @@ class MemoryEntries(InObjects):
     """A map from bytes to bytes, in a dictionary."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.data: dict[bytes, bytes] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
@@ -145,7 +144,6 @@ class ChangedEntries(InObjects):
     """A map from bytes to bytes over one in memory, which stays as it is."""
 
     def __init__(self, before: MemoryEntries) -> None:
-        """Begin without a difference."""
         self.before = before  # the map in memory
         self.changes: dict[bytes, bytes | None] = {}  # what is different; None where an entry is gone
 
@@ -181,7 +179,6 @@ class DriverStore:
     """The state on the driver, batch by batch."""
 
     def __init__(self, files: StateFiles) -> None:
-        """Read nothing yet."""
         self._files = files
         self._maps: dict[str, ChangedEntries] = {}
         self._after: int | None = None

@@ -113,7 +113,6 @@ class PrivateMemory:
     """Arrays in the memory of this process, which goes with them."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._arrays: dict[str, Array] = {}
 
     def grow(self, part: MemoryPart, kept: int, rows: int) -> Array:

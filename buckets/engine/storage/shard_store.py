@@ -167,7 +167,6 @@ class ArenaEntries(InColumns):
     """A map from bytes to bytes in an arena."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._arena = Arena()
         self._removed = 0
 

@@ -317,7 +317,6 @@ class RuleTable(WholeRules[RuleRows]):
     """A feed of the rules in a table, which is looked at every second."""
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
-        """Look at the table at `path`; rules are checked against `schema`."""
         super().__init__(path, watched_table(path, lambda: _load(path, self._schema)), schema)
 
     def _changes(self, in_force: Sequence[Rule], there: RuleRows) -> list[RuleChange]:

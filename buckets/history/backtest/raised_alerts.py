@@ -439,7 +439,6 @@ class CountedDays:
     """Counts the events of each day."""
 
     def __init__(self) -> None:
-        """Begin without events."""
         self._days: dict[int, tuple[int, int, int]] = {}  # By day, how many events, the first and the last time
 
     @property

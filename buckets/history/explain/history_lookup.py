@@ -47,7 +47,6 @@ class Arrivals:
     rows: pa.Table
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.rows)
 
     def take(self, rows: Int64s) -> "Arrivals":

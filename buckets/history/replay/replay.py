@@ -162,7 +162,6 @@ class ReplayedTables:
     """Gathers what comes out, and compares so much of it at once that memory is bounded where that can be."""
 
     def __init__(self, history: History, times: TimeRange, rows: OutputTables, replayed: Replayed) -> None:
-        """Gather nothing yet; differences go to `replayed`."""
         self._times, self._rows, self._replayed, self._recorded = times, rows, replayed, history.recorded
         self._tables: dict[str, list[pa.Table]] = {output: [] for output in rows.outputs}
         self._bytes = self._first_batch = 0

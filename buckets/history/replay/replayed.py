@@ -170,7 +170,6 @@ class ReplayedPieces:
         self._rows, self._spans = ArchiveRows(history.archive), spans_of(cut_off, is_alike, cuts_batches=False)
 
     def __len__(self) -> int:
-        """Return how many pieces there are."""
         return len(self._spans)
 
     def settings(self, number: int) -> ArchivePiece:
