@@ -44,10 +44,10 @@ def alerts(
 ) -> None:
     """Show the latest alerts, each with its id and its rule as an English sentence.
 
-    Ids are cut to the length that is unique in the folder; `buckets explain`,
-    `buckets verdict` and `buckets rules new` take them so. --key takes several
-    fields, FIELD=VALUE,FIELD=VALUE. --json prints all alerts with whole ids,
-    unless --limit is given.
+    Ids are cut to the length that is unique in the folder; `buckets explain`
+    and `buckets verdict` take them so. --key takes several fields,
+    FIELD=VALUE,FIELD=VALUE. --json prints all alerts with whole ids, unless
+    --limit is given.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Tests beside rules: run against given events without Spark, reported, and drafted from events that have happened.
+"""Tests beside rules: run against given events without Spark, and reported.
 
 How they are written is in `rule_files`.
 """

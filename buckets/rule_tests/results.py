@@ -125,10 +125,10 @@ def terms_of(row: Row) -> dict[str, Any]:
 
 
 def _alerts(table: pa.Table) -> list[Row]:
-    return [row | {"key": plain_key(json.loads(row["key"]))} for row in table.to_pylist()]
+    return [row | {"key": _plain_key(json.loads(row["key"]))} for row in table.to_pylist()]
 
 
-def plain_key(key: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_key(key: Mapping[str, Any]) -> dict[str, Any]:
     """Return a key with its numbers as text, as a test has them."""
     return {name: value if isinstance(value, bool) else str(value) for name, value in key.items()}
 

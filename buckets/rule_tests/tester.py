@@ -225,7 +225,7 @@ class RuleTester:
         if known is not None:
             return known.fresh()
         rules = [self._rules[rule_id] for rule_id in rule_ids]
-        made = Evaluator(rules, self._schema.with_written_ids, engine_of(self._engine, rules, self._schema), lists)
+        made = Evaluator(rules, self._schema.with_written_ids, _engine_of(self._engine, rules, self._schema), lists)
         if not lists:
             self._evaluators[rule_ids] = made.fresh()
         return made
@@ -252,7 +252,7 @@ def _in_force(rule: Rule) -> Rule:
     return rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE, "snoozes": ()})
 
 
-def engine_of(engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> EngineSettings:
+def _engine_of(engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> EngineSettings:
     """Return the settings of a job for some of its rules, with one shard: results do not depend on shards."""
     groups = {canonical_group_id(fields, where, schema) for rule in rules for fields, where in rule.groupings()}
     own = tuple(group for group in engine.precision.groups if group.group_id(schema) in groups)

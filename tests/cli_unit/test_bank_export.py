@@ -80,9 +80,3 @@ def test_every_command_reads_the_export_as_its_schema_says(folder, buckets):
     assert (ran.code, "no event" in ran.out + ran.err) == (0, False)
     ran = buckets("rules", "test", folder.rules, *common)
     assert (ran.code, "2 passed" in ran.out) == (0, True)
-
-    drafted = folder.path / "drafted.yaml"
-    asked = ("--from-file", folder.events, "--aggregate", "sum:amount", "--window", "1h", "--group-by", "iban")
-    ran = buckets("rules", "new", "again", *asked, *common, "--out", drafted)
-    assert ran.code == 0
-    assert buckets("rules", "test", drafted, *common).code == 0

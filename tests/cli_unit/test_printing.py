@@ -130,8 +130,6 @@ rules diff RULES OTHER --conf CONF
 rules diff RULES OTHER --conf CONF --json
 rules apply OTHER --conf CONF --dry-run --author EVIL --reason EVIL
 rules export --conf CONF
-rules new drafted --from-alert ALERT --conf CONF --events EVENTS
-rules new drafted --from-file EVENTS --schema SCHEMA
 rules quality CONF
 rules quality CONF --json
 rules pause EVIL --conf CONF

@@ -232,13 +232,6 @@ def check_by_a_test(buckets: Any, events: Path, case: Case) -> None:
     assert ran.code == 0, f"{ran.out}{ran.err}"
 
 
-def check_a_draft(buckets: Any, events: Path, key: str) -> None:
-    asked = ["--group-by", key, "--aggregate", "count", "--window", "1h", "--out", "draft.yaml", "--overwrite"]
-    ran = buckets("rules", "new", "draft", "--from-file", events, "--schema", "schema.yaml", *asked)
-    assert ran.code == 0, ran.err
-    assert buckets("rules", "test", "draft.yaml", "--schema", "schema.yaml").code == 0
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "delta"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_command_reads_every_kind_of_file(buckets, folder, name, kind):
@@ -249,8 +242,6 @@ def test_every_command_reads_every_kind_of_file(buckets, folder, name, kind):
     if kind != "delta":
         assert evaluated(buckets, events) == case.alerts
         check_by_a_test(buckets, events, case)
-        if not case.without_key:
-            check_a_draft(buckets, events, case.key)
         checked = buckets("rules", "check", "rules.yaml", "--schema", "schema.yaml", "--events", events)
         assert checked.code == 0, checked.err
 
@@ -308,7 +299,6 @@ def test_every_command_tells_of_a_unit_that_does_not_fit(buckets, folder, kind):
         "evaluate": ("evaluate", *of_events, "--rules", "rules.yaml", "--out", "out"),
         "check": ("rules", "check", "rules.yaml", *of_events),
         "test": ("rules", "test", "tested.yaml", *schema),
-        "new": ("rules", "new", "draft", "--from-file", events, *schema, "--group-by", WRONG_UNIT.key),
     }
     for name in ("backtest", "features") if kind == "delta" else commands:
         ran = buckets(*commands[name])

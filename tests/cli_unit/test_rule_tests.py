@@ -1,15 +1,11 @@
-"""The commands `buckets rules test` and `buckets rules new`."""
+"""The command `buckets rules test`."""
 
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pyarrow as pa
 import pytest
 import yaml
-from deltalake import write_deltalake
 
-import buckets as library
 from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
 from tests.cli_unit.ran import Ran, one_line
 
@@ -63,22 +59,14 @@ def file(tmp_path) -> Path:
     return path
 
 
-@pytest.fixture
-def events(tmp_path) -> Path:
-    path = tmp_path / "events.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in EVENTS))
-    return path
-
-
 def told(ran: Ran) -> str:
     assert (ran.code, ran.err) == (0, "")
     return ran.out
 
 
-@pytest.mark.parametrize("command", ["test", "new"])
-def test_the_help_of_a_command_has_examples_that_begin_with_it(buckets, command):
-    examples = told(buckets("rules", command, "--help")).partition("Examples:\n")[2]
-    assert examples.strip().startswith(f"buckets rules {command}")
+def test_the_help_has_examples_that_begin_with_the_command(buckets):
+    examples = told(buckets("rules", "test", "--help")).partition("Examples:\n")[2]
+    assert examples.strip().startswith("buckets rules test")
 
 
 def test_tests_that_pass_are_shown_and_rules_without_one_are_named(buckets, file):
@@ -168,99 +156,3 @@ def test_other_commands_take_a_rule_file_with_tests_and_refuse_broken_ones(bucke
     assert "payer-24h" in told(buckets("rules", "show", file))
     file.write_text(file.read_text().replace("alerts: []", "alarms: []"))
     assert as_worded(one_line(buckets("rules", "check", file), 1))
-
-
-def test_a_draft_is_valid_and_passes_its_tests(buckets, events, tmp_path, as_worded):
-    out = tmp_path / "drafts" / "new.yaml"
-    printed = told(buckets("rules", "new", "mine", "--from-file", events))
-    said = told(buckets("rules", "new", "mine", "--from-file", events, "--out", out))
-    assert as_worded(said)
-    assert out.read_text() == printed
-    (rule,) = library.load_rules(out)
-    assert (rule.group_by, rule.window.length_ms, str(rule.limit.value)) == (("payerId",), 6 * 3_600_000, "109.08")
-    told(buckets("rules", "check", out, "--schema", DEFAULT_SCHEMA))
-    assert ": 2 passed\n" in told(buckets("rules", "test", out, "--require"))
-
-
-def test_options_say_what_the_draft_is(buckets, events, tmp_path):
-    out, chosen = (
-        tmp_path / "new.yaml",
-        ["--group-by", "payerId, beneficiaryId", "--aggregate", "count", "--window", "2h"],
-    )
-    told(buckets("rules", "new", "mine", "--from-file", events, *chosen, "--out", out))
-    (rule,) = library.load_rules(out)
-    assert rule.sentence() == (
-        "The number of events of the same payerId and the same beneficiaryId over the last 2h is at least 2"
-    )
-    assert ": 2 passed\n" in told(buckets("rules", "test", out))
-
-
-def test_a_draft_replaces_no_file_that_it_is_not_told_to(buckets, events, file, as_worded):
-    before = file.read_text()
-    ran = buckets("rules", "new", "mine", "--from-file", events, "--out", file)
-    assert as_worded(one_line(ran, 1))
-    assert file.read_text() == before
-    told(buckets("rules", "new", "mine", "--from-file", events, "--out", file, "--overwrite"))
-    assert [rule.rule_id for rule in library.load_rules(file)] == ["mine"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ([], 2),
-        (["--from-alert", "x", "--from-file", "EVENTS"], 2),
-        (["--from-alert", "x"], 2),
-        (["--from-file", "EVENTS", "--events", "EVENTS"], 2),
-        (["--from-file", "none.jsonl"], 1),
-        (["--from-file", "EVENTS", "--window", "1 day"], 1),
-        (["--from-file", "EVENTS", "--window", "0s"], 1),
-        (["--from-file", "EVENTS", "--aggregate", "sum"], 1),
-        (["--from-file", "EVENTS", "--aggregate", "mean:x"], 1),
-        (["--from-file", "EVENTS", "--aggregate", "sum:x"], 1),
-        (["--from-file", "EVENTS", "--group-by", "x"], 1),
-        (["--from-file", "EVENTS", "--group-by", "payerId,payerId"], 1),
-        (["--from-file", "EVENTS", "--group-by", "cardId"], 1),
-    ],
-)
-def test_what_cannot_be_drafted_is_one_line(buckets, events, arguments, code, as_worded):
-    ran = buckets("rules", "new", "mine", *(str(events) if each == "EVENTS" else each for each in arguments))
-    assert as_worded(one_line(ran, code))
-
-
-def test_a_name_that_no_rule_may_have_is_one_line(buckets, events, as_worded):
-    assert as_worded(one_line(buckets("rules", "new", "!mine", "--from-file", events), 1))
-    assert as_worded(one_line(buckets("rules", "new", "", "--from-file", events), 1))
-
-
-def test_a_draft_from_an_alert_is_like_the_rule_that_raised_it(buckets, tmp_path, events, as_worded):
-    (tmp_path / "source").mkdir()
-    other = EVENTS[0] | {"transactionId": "z", "payerId": "p2"}
-    lines = "".join(json.dumps(each) + "\n" for each in [other, *EVENTS])
-    (tmp_path / "source" / "day.jsonl").write_text(lines)
-    (tmp_path / "rules.yaml").write_text(
-        RULES.replace("    aggregate", "    where: {paymentAmount: {'>': 1}}\n    aggregate", 1)
-    )
-    settings = {
-        "source": {"kind": "json", "path": "source"},
-        "schema": str(DEFAULT_SCHEMA),
-        "rules": {"path": "rules.yaml"},
-        "checkpoint": "checkpoint",
-        "output": {"path": "tables"},
-        "trigger": {"available_now": True},
-    }
-    conf = tmp_path / "conf.yml"
-    conf.write_text(yaml.safe_dump(settings))
-    schema = library.load_event_schema(DEFAULT_SCHEMA)
-    rules = library.load_rules(tmp_path / "rules.yaml", schema)[:1]
-    alerts = library.Evaluator(rules, schema).recorded(pa.Table.from_pylist([other, *EVENTS])).alerts
-    write_deltalake(tmp_path / "tables" / "alerts", alerts)
-    (alert,) = alerts.to_pylist()
-    out = tmp_path / "new.yaml"
-    told(buckets("rules", "new", "mine", "--from-alert", alert["alert_id"], "--conf", conf, "--out", out))
-    (rule,) = library.load_rules(out)
-    assert (rule.window, rule.where, str(rule.limit.value)) == (rules[0].window, rules[0].where, "109.01")
-    assert ": 2 passed\n" in told(buckets("rules", "test", out, "--conf", conf))
-    again = ["rules", "new", "mine", "--from-alert", alert["alert_id"], "--conf", conf, "--events", events]
-    assert told(buckets(*again)) == out.read_text()
-    missing = one_line(buckets("rules", "new", "mine", "--from-alert", "nobody", "--conf", conf), 1)
-    assert as_worded(missing)

@@ -450,8 +450,6 @@ def test_the_beginning_of_several_ids_is_refused_with_them(buckets, job, as_word
     said = one_line(buckets("verdict", "c0", "fraud", "--conf", job.conf), 1)
     assert as_worded(said)
     assert not job.verdicts.exists()
-    drafted = buckets("rules", "new", "r", "--from-alert", "c0", "--conf", job.conf)
-    assert as_worded(one_line(drafted, 1))
 
 
 def test_a_whole_id_is_not_ambiguous_though_others_begin_with_it(say, job):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -17,17 +16,16 @@ import buckets
 from buckets.archive.arrived_rows import arrivals_of
 from buckets.archive.delta_source import open_events
 from buckets.checkpoint.identity import fixed_settings
-from buckets.config.job import load_job, schema_faults
+from buckets.config.job import schema_faults
 from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError, refuse
 from buckets.events.arrivals import parse
 from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.kafka.sender import event_messages
-from buckets.rule_tests.draft import PastAlert, events_of_alert
 from tests.core.archived_job import archived
 from tests.core.avro_events import encoded as avro_encoded
-from tests.core.examples import rule, with_new_names, written_rule
+from tests.core.examples import rule, with_new_names
 from tests.core.pinned import Pinned
 from tests.core.protobuf_events import encoded as protobuf_encoded
 from tests.core.read_messages import TestMessage, read_messages
@@ -390,28 +388,3 @@ def test_what_must_stay_of_an_id_stays_under_new_names_of_fields():
     assert fixed_settings(schema.renamed(now.new_names)) == fixed_settings(now)
     other = EventSchema.model_validate(SMALL | {"event_id": {"hash": ["at", "payer"]}})
     assert fixed_settings(schema) != fixed_settings(other)
-
-
-@pytest.mark.parametrize("kind", ["json", "parquet"])
-def test_the_events_of_an_alert_are_found_again_by_their_rows_in_folders_of_the_source(tmp_path, kind):
-    settings = {
-        "source": {"kind": kind, "path": "source", "subfolders": True},
-        "schema": "schema.yaml",
-        "rules": {"path": "rules.yaml"},
-        "checkpoint": "checkpoint",
-        "output": {"path": "tables"},
-    }
-    (tmp_path / "conf.yaml").write_text(json.dumps(settings))
-    (tmp_path / "schema.yaml").write_text(json.dumps(SMALL | {"event_id": {"row": True}}))
-    (tmp_path / "rules.yaml").write_text(json.dumps({"rules": [written_rule()]}))
-    for number in range(2):
-        path = tmp_path / "source" / f"day={number}" / f"part.{kind}"
-        path.parent.mkdir(parents=True)
-        if kind == "json":
-            path.write_text(json.dumps(PAYMENTS[0]) + "\n")
-        else:
-            pq.write_table(table_of(PAYMENTS[0]), path)
-        os.utime(path, (number, number))
-    alert = PastAlert("alert", "r", {"payer": "a"}, f"day=1/part.{kind}:1", 0, 10)
-    rows = events_of_alert(alert, load_job(tmp_path / "conf.yaml"), None)
-    assert [row["event_id"] for row in rows] == [f"day={number}/part.{kind}:1" for number in range(2)]

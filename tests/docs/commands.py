@@ -23,7 +23,6 @@ RUN_HERE = {
     "init",
     "rules check",
     "rules import",
-    "rules new",
     "rules schema",
     "rules show",
     "rules test",

@@ -24,7 +24,6 @@ RUN = {
     "explain",
     "features",
     "replay",
-    "rules new",
     "rules quality",
     "state export",
     "state show",

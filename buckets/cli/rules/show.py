@@ -1,4 +1,4 @@
-"""The commands `buckets rules show` and `schema`, and rules and their changes as tables and text."""
+"""The commands `buckets rules show`, `schema` and `import`, and rules and their changes as tables and text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from buckets.cli.console import Terminal, TextTable, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.options import SchemaFile
+from buckets.cli.result_file import check_new_file, write_or_print
+from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.moment import time_text
-from buckets.printable import capitalised
+from buckets.printable import capitalised, counted
 from buckets.resources import DEMO_RULES
 from buckets.rule_files.differences import difference
+from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
 from buckets.rule_files.rule_tests import rule_file_schema
+from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import Change, in_one_form
 from buckets.rules.rule import Rule, policy_sentence
+from buckets.yaml_file import read_text
 
 if TYPE_CHECKING:
     from buckets.changes.origin import KeptRule
@@ -114,3 +119,34 @@ def show(
     rules = load_rule_files(file, load_event_schema(schema) if schema else None)
     rows = ((rule.rule_id, str(rule.version), rule.state, rule_words(rule)) for rule in rules)
     Terminal().print(TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"), rows))
+
+
+def import_rules(
+    file: Annotated[Path, typer.Argument(help="Messages of the Flink demo: a JSON list, JSON lines, or plain lines.")],
+    out: Annotated[Path | None, typer.Option(help="A new file; by default the rules are printed.")] = None,
+    schema: SchemaFile = None,
+) -> None:
+    """Make a rule file of the rules of Flink's fraud detection demo.
+
+    Messages count in their order, as in a topic: a later one replaces an
+    earlier one of the same rule, DELETE takes it away, DELETE_RULES_ALL all
+    before it. Other commands change no rule, and are named on standard error.
+
+    \b
+    Examples:
+      buckets rules import conf/flink-demo-rules.json
+      buckets rules import exported.jsonl --schema my-schema.yaml --out my-rules.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    check_new_file(out)
+    text = read_text(file, "rule file")
+    if not holds_flink_rules(file, text):
+        message = f"rule file {file}: holds no messages of the Flink demo; a YAML rule file needs no import"
+        raise BucketsError(message)
+    imported = read_flink_rules(file, text, load_event_schema(schema) if schema else None)
+    rules = list(imported.rules.values())
+    if not rules:
+        message = f"rule file {file}: its messages leave no rule; nothing has been written"
+        raise BucketsError(message)
+    for line, command in imported.commands:
+        echo(f"{file}:{line}: {command} changes no rule, and is left out", err=True)
+    write_or_print(out, rules_text(rules), f"{out}: {counted(len(rules), 'rule')} of {file}")

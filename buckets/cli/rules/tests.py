@@ -59,7 +59,7 @@ def run_tests(
     if outcomes:
         _show(file, outcomes, seconds)
     else:
-        echo(f"{file}: has no tests; write some under `tests`, or draft a rule with tests: buckets rules new")
+        echo(f"{file}: has no tests; write some under `tests`")
     lacking = [rule_id for rule_file in files for rule_id in untested(rule_file) if rule in (None, rule_id)]
     if lacking:
         echo(f"{len(lacking):,} {'rules have' if len(lacking) > 1 else 'rule has'} no test: {', '.join(lacking)}")
