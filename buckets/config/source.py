@@ -113,7 +113,7 @@ class SourceSettings(Settings):
             registry), `avro` or `protobuf`.
         key_format: how the keys of messages are written, where fields lie in them: as `text`, or as `format` has it;
             schemas of keys in Avro and Protobuf are those of a registry.
-        envelope: what is around the event in a value: `debezium` or `cloudevents`; left out: nothing.
+        envelope: what is around the event in a value: `debezium`; left out: nothing.
         decimals: how to read text in a measure in Debezium's JSON without a schema: `string` means digits, as its
             `decimal.handling.mode=string` writes them. Left out, a text that could also be bytes in base64, such as
             `1234`, is a dead letter.
@@ -146,7 +146,7 @@ class SourceSettings(Settings):
     key_format: KeyFormat = "text"
     schema_file: str | None = None
     message: str | None = None
-    envelope: Literal["debezium", "cloudevents"] | None = None
+    envelope: Literal["debezium"] | None = None
     decimals: Literal["string"] | None = None
 
     @property

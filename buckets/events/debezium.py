@@ -10,19 +10,30 @@ Source: https://debezium.io/documentation/reference/stable/connectors/postgresql
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import yaml
 
 from buckets.errors import BucketsError
-from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, declared_fields, with_declared
+from buckets.events.arrivals import (
+    BROKEN,
+    DELETED,
+    LOGGED,
+    RAW,
+    TOMBSTONE,
+    TRUNCATED,
+    declared_fields,
+    field_column,
+    replaced,
+    with_declared,
+)
 from buckets.events.connect_schema import ConnectValues
-from buckets.events.envelope import Opened, ReadFields, paths_in_envelope, read_opened, unopened
-from buckets.events.json_events import read_object
+from buckets.events.json_events import read_events, read_object
 from buckets.events.json_records import kind_of, members
 from buckets.events.message_fields import part_of_schema, value_schema
+from buckets.events.message_keys import ReadFields
 from buckets.events.schema import OF_ENVELOPE, AttributeType, EventSchema
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.printable import short_line
@@ -110,24 +121,69 @@ def fields_beside_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
     return [ImportedField(f"{OF_ENVELOPE}{name}", reason=reason) for name in others]
 
 
+class _Opened(NamedTuple):
+    """An envelope: the JSON of the fields in it, its own JSON, and why it holds no event, if it holds none."""
+
+    fields: bytes
+    envelope: bytes
+    reason: str | None = None
+
+
+_NOTHING = b"{}"
+
+
+def _unopened(reason: str | None) -> _Opened:
+    """Return an envelope in which nothing is to be read."""
+    return _Opened(_NOTHING, _NOTHING, reason)
+
+
+def _paths_in_envelope(schema: EventSchema) -> dict[str, str]:
+    """Return the paths of fields that lie in the envelope, by field."""
+    return {
+        name: origin.removeprefix(OF_ENVELOPE)
+        for name, origin in schema.origins.items()
+        if origin.startswith(OF_ENVELOPE)
+    }
+
+
+def _read_opened(texts: pa.RecordBatch, opened: Sequence[_Opened], schema: EventSchema) -> pa.RecordBatch:
+    """Read the opened envelopes of messages: adds the fields of values, and the columns of what lies in envelopes."""
+    reasons = [one.reason for one in opened]
+    rows = read_events(_with_text(texts, [one.fields for one in opened], reasons), value_schema(schema))
+    paths = _paths_in_envelope(schema)
+    if paths:
+        of_envelope = part_of_schema(schema, paths)
+        broken = rows.column(BROKEN).to_pylist()
+        read = read_events(_with_text(texts, [one.envelope for one in opened], broken), of_envelope)
+        for index, path in enumerate(of_envelope.field_names):
+            rows = rows.append_column(f"{OF_ENVELOPE}{path}", read.column(field_column(index)))
+        rows = replaced(rows, BROKEN, read.column(BROKEN))
+    return replaced(rows, RAW, texts.column(RAW))
+
+
+def _with_text(texts: pa.RecordBatch, written: Sequence[bytes], reasons: Sequence[str | None]) -> pa.RecordBatch:
+    rows = replaced(texts, RAW, pa.array(written, pa.binary()).cast(pa.string()))
+    return replaced(rows, BROKEN, pa.array(reasons, pa.string()))
+
+
 def read_json_changes(
     texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema, digits: bool = False
 ) -> pa.RecordBatch:
-    """Read changes in JSON, as `envelope.read_opened` does; `digits` is as in `ConnectValues`."""
+    """Read changes in JSON; `digits` is as in `ConnectValues`."""
     names = {name: name for name in value_schema(schema).field_names}
     of_row = ConnectValues((AFTER[:-1],), names, schema, digits)
-    of_envelope = ConnectValues((), paths_in_envelope(schema), schema, digits)
+    of_envelope = ConnectValues((), _paths_in_envelope(schema), schema, digits)
     written = zip(texts.column(RAW).to_pylist(), texts.column(BROKEN).to_pylist(), is_null.tolist(), strict=True)
     opened = [
-        unopened(TOMBSTONE if is_tombstone else reason)
+        _unopened(TOMBSTONE if is_tombstone else reason)
         if is_tombstone or reason
         else _open(text.encode(), of_row, of_envelope)
         for text, reason, is_tombstone in written
     ]
-    return read_opened(texts, opened, schema)
+    return _read_opened(texts, opened, schema)
 
 
-def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> Opened:
+def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> _Opened:
     try:
         # Most have no schema around them, or one that names these fields too, so they are looked for at once.
         payload, connect, op, after = members(text, _WRAPPED, once=_WRAPPED[:1])
@@ -135,23 +191,23 @@ def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> Ope
         if payload is not None or any(text.count(quoted) > 1 for quoted in _QUOTED) or b"\\" in text:
             op, after = members(inner, _INNER)
     except ValueError as error:
-        return unopened(str(error))
+        return _unopened(str(error))
     if op is None:  # Some converters write a tombstone as `schema` and `payload` with nothing in them.
         is_empty = payload is None and b'"payload"' in text
         is_tombstone = is_empty and dict(read_object(text.decode())) == {"schema": None, "payload": None}
-        return unopened(TOMBSTONE if is_tombstone else _reason_of(None))
+        return _unopened(TOMBSTONE if is_tombstone else _reason_of(None))
     reason = None if op in _PLAIN else _reason_of(_text_of(op))
     if reason is None and after is None:
         reason = "after: is missing or null"
     elif reason is None and after is not None and not after.startswith(b"{"):
         reason = f"after: is {kind_of(after)}, and must be an object"
     if reason or after is None:
-        return unopened(reason)
+        return _unopened(reason)
     connect = None if payload is None else connect
     try:
-        return Opened(of_row.written(after, connect), of_envelope.written(inner, connect))
+        return _Opened(of_row.written(after, connect), of_envelope.written(inner, connect))
     except ValueError as error:
-        return unopened(str(error))
+        return _unopened(str(error))
 
 
 def _text_of(op: bytes) -> str:
@@ -171,7 +227,7 @@ def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) ->
     """Read changes whose values, which `read` reads, are records; `raw` is null in tombstones."""
     fields = value_schema(schema)
     inside = {name: f"{AFTER}{name}" for name in fields.field_names}
-    paths = paths_in_envelope(schema)
+    paths = _paths_in_envelope(schema)
     wanted = part_of_schema(schema, inside | paths, {_OP})
     is_tombstone = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
     read_rows = read(rows, wanted)

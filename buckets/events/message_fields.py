@@ -41,12 +41,12 @@ class _PartOfSchema(EventSchema):
         return [name for name in dict.fromkeys(super().field_names) if name]
 
 
-def columns_beside_value(schema: EventSchema, envelope: str | None) -> list[str]:
+def columns_beside_value(schema: EventSchema) -> list[str]:
     """Return the columns that rows have to have beside the value, of `key`, `headers` and `stamped`."""
     origins = schema.origins.values()
     wanted = {
         KEY: any(is_of_key(origin) for origin in origins),
-        HEADERS: envelope == "cloudevents" or any(origin.startswith(OF_HEADERS) for origin in origins),
+        HEADERS: any(origin.startswith(OF_HEADERS) for origin in origins),
         STAMPED: schema.event_time.broker is not None,
     }
     return [name for name, is_wanted in wanted.items() if is_wanted]

@@ -11,21 +11,12 @@ from buckets.events.arrivals import JUDGED, RAW, SOURCE, replaced
 from buckets.events.csv_events import as_text
 from buckets.events.debezium import read_changes, read_json_changes
 from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema, text_behind_prefix
-from buckets.events.envelope import (
-    ReadFields,
-    is_whole_key,
-    read_binary_events,
-    read_json_events,
-    read_json_keys,
-    with_keys,
-)
 from buckets.events.json_events import read_events
 from buckets.events.message_fields import as_declared, schema_to_read, value_schema, with_message_fields
+from buckets.events.message_keys import ReadFields, is_whole_key, read_json_keys, with_keys
 from buckets.events.schema import KEY, EventSchema
 
 _TEXT = {"json": as_text, "json_sr": text_behind_prefix}  # By format, what makes text of values
-_OF_RECORDS = {"debezium": read_changes, "cloudevents": read_binary_events}
-"""By envelope, what reads messages in formats that have records."""
 
 
 class MessageFormat(Protocol):
@@ -91,16 +82,13 @@ class TopicMessages:
         return read
 
     def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
-        envelope = self.source.envelope
-        if envelope is None:
+        if self.source.envelope is None:
             return read(rows, value_schema(schema))
-        if self.source.format in _TEXT:
-            is_null = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
-            texts = _TEXT[self.source.format](_filled(rows))
-            if envelope == "debezium":
-                return read_json_changes(texts, is_null, schema, digits=self.source.decimals == "string")
-            return read_json_events(texts, is_null, schema)
-        return _OF_RECORDS[envelope](rows, schema, read)
+        if self.source.format not in _TEXT:
+            return read_changes(rows, schema, read)
+        is_null = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
+        texts = _TEXT[self.source.format](_filled(rows))
+        return read_json_changes(texts, is_null, schema, digits=self.source.decimals == "string")
 
     def _fields(self, pinned: PinnedSchemas, rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
         rows = _filled(rows)

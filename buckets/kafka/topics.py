@@ -18,8 +18,8 @@ from buckets.config.kafka import KafkaSettings
 from buckets.config.source import PartOfMessage
 from buckets.events.debezium import AFTER
 from buckets.events.decoded import PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
-from buckets.events.envelope import paths_in_keys
 from buckets.events.message_fields import value_schema
+from buckets.events.message_keys import paths_in_keys
 from buckets.kafka.faults import (
     ANSWER_WITHIN_S,
     Broker,

@@ -27,10 +27,10 @@ from buckets.events.arrivals import MissingColumn, check_columns, parse, without
 from buckets.events.bad_rows import BadRows
 from buckets.events.debezium import fields_of_rows
 from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
-from buckets.events.envelope import is_whole_key
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.events.field_paths import array_path, reachable, type_of
 from buckets.events.message_fields import TimesSeen
+from buckets.events.message_keys import is_whole_key
 from buckets.events.parquet_rows import can_order, plain_table_arrivals
 from buckets.events.schema import KEY, OF_KEY
 from buckets.events.source_files import readable_files

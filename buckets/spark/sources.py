@@ -254,10 +254,7 @@ def open_topics(
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
 
-    def columns(schema: EventSchema) -> list[str]:
-        return columns_beside_value(schema, source.envelope)
-
-    beside = columns(schema)
+    beside = columns_beside_value(schema)
     reader = reader.option("includeHeaders", HEADERS in beside)
     named = {topic: generation_name(topic, number) for topic, number in generations.items() if number > 1}
     names = F.create_map(*(F.lit(text) for pair in named.items() for text in pair)) if named else None
@@ -275,7 +272,7 @@ def open_topics(
         terms = terms_of_task()
         return (messages.read(rows, schema, terms) for rows in batches)
 
-    return ArrivalStream(rows, normalise, columns, schema)
+    return ArrivalStream(rows, normalise, columns_beside_value, schema)
 
 
 def open_source(spark: SparkSession, job: "Job") -> ArrivalStream:

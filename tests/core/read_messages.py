@@ -58,7 +58,7 @@ def read_messages(
     }
     times = pa.array([each.time_ms for each in messages], pa.int64())
     rows = rows_of([each.value for each in messages]).append_column(INGESTED, times)
-    for name in columns_beside_value(schema, topic.envelope):
+    for name in columns_beside_value(schema):
         rows = rows.append_column(name, beside[name])
     read = TopicMessages(topic, RegisteredSchemas(folder, ask)).read(rows, schema, pinned)
     found, dead = parse(read, schema, frozenset())

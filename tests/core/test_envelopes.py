@@ -1,10 +1,8 @@
-"""Messages in the envelopes of Debezium and of CloudEvents; their published examples are the golden cases.
+"""Messages in the envelope of Debezium, whose published examples are the golden cases; and CloudEvents without one.
 
-Sources: the example events of the PostgreSQL connector,
+Source: the example events of the PostgreSQL connector,
 https://github.com/debezium/debezium/blob/6c5b02b0/documentation/modules/ROOT/pages/connectors/postgresql.adoc, whose
-`schema` is cut short; and the examples of
-https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md and
-https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md.
+`schema` is cut short.
 """
 
 import json
@@ -22,7 +20,7 @@ from tests.core.pinned import Pinned
 from tests.core.protobuf_events import encoded as encoded_protobuf
 from tests.core.read_messages import TestMessage, read_messages
 
-DEBEZIUM, CLOUD_EVENTS = {"envelope": "debezium"}, {"envelope": "cloudevents"}
+DEBEZIUM = {"envelope": "debezium"}
 
 # --- Debezium -------------------------------------------------------------------------------------------------
 
@@ -222,135 +220,25 @@ def test_numbers_and_texts_of_a_change_are_read_to_the_digit_however_it_is_writt
 def test_reasons_are_short_however_long_a_value_is(tmp_path):
     read = read_messages(tmp_path, changes(CREATE | {"op": "x" * 5000}), CUSTOMERS, DEBEZIUM)
     assert len(read.dead[0]) < 350
-    read = read_messages(tmp_path, [binary(JSON_EVENT, b"x" * 5000)], EVENTS, CLOUD_EVENTS)
-    assert len(read.dead[0]) < 350
 
 
 # --- CloudEvents ----------------------------------------------------------------------------------------------
 
-JSON_EVENT = {
-    "specversion": "1.0",
-    "type": "com.example.someevent",
-    "source": "/mycontext",
-    "subject": None,
-    "id": "C234-1234-1234",
-    "time": "2018-04-05T17:31:00Z",
-    "comexampleextension1": "value",
-    "comexampleothervalue": 5,
-    "datacontenttype": "application/json",
-    "data": {"appinfoA": "abc", "appinfoB": 123, "appinfoC": True},
-}
-XML_EVENT = JSON_EVENT | {"id": "B234-1234-1234", "datacontenttype": "application/xml", "data": '<much wow="xml"/>'}
-BYTES_EVENT = {name: value for name, value in JSON_EVENT.items() if name != "data"} | {
-    "id": "A234-1234-1234",
-    "datacontenttype": "application/vnd.apache.thrift.binary",
-    "data_base64": "... base64 encoded string ...",
-}
-TEXT_EVENT = JSON_EVENT | {"id": "D234-1234-1234", "data": "I'm just a string"}
-EVENTS = {
-    "event_id": "id",
-    "event_time": {"field": "time", "unit": "iso8601"},
-    "attributes": {
-        "type": "string",
-        "comexampleothervalue": "long",
-        "content": "string",
-        "appinfoA": "string",
-        "appinfoC": "boolean",
-    },
-    "measures": {"appinfoB": {"scale": 0}},
-    "origins": {
-        "id": "envelope.id",
-        "time": "envelope.time",
-        "type": "envelope.type",
-        "comexampleothervalue": "envelope.comexampleothervalue",
-        "content": "envelope.datacontenttype",
-    },
-}
-READ = {
-    "id": "C234-1234-1234",
-    "time": 1522949460000,
-    "type": "com.example.someevent",
-    "comexampleothervalue": 5,
-    "content": "application/json",
-    "appinfoA": "abc",
-    "appinfoC": True,
-    "appinfoB": 123,
-}
 
-
-def structured(event, content_type=b"application/cloudevents+json; charset=UTF-8"):
-    headers = [] if content_type is None else [("content-type", content_type)]
-    return TestMessage(json.dumps(event).encode(), headers=headers)
-
-
-def binary(event, content_type=b"application/json", **others):
-    named = {"id", "time", "type", "source", "specversion", "comexampleextension1", "comexampleothervalue"}
-    headers = [(f"ce_{name}", str(value).encode()) for name, value in (event | others).items() if name in named]
-    value = None if "data" not in event else json.dumps(event["data"]).encode()
-    return TestMessage(value, headers=[*headers, ("content-type", content_type)])
-
-
-def test_the_published_events_are_read_in_both_modes_of_one_topic(tmp_path):
-    messages = [
-        structured(JSON_EVENT),
-        structured(JSON_EVENT, None),
-        structured(JSON_EVENT, b"Application/CloudEvents"),
-        binary(JSON_EVENT),
-    ]
-    assert read_messages(tmp_path, messages, EVENTS, CLOUD_EVENTS) == ([READ] * 4, {}, {})
-
-
-def test_published_events_whose_data_are_no_object_in_json_are_dead_letters(tmp_path):
-    messages = [structured(BYTES_EVENT), structured(XML_EVENT), structured(TEXT_EVENT), binary(TEXT_EVENT)]
-    messages += [binary(XML_EVENT, b"application/xml"), structured(JSON_EVENT, b"application/cloudevents+avro")]
-    messages += [structured([JSON_EVENT, JSON_EVENT], b"application/cloudevents-batch+json")]
-    read = read_messages(tmp_path, messages, EVENTS, CLOUD_EVENTS)
-    assert read.events == []
-    assert read.dead == {
-        0: "data_base64: bytes are not read, only data in JSON is",
-        1: "data: is one value, and must be an object",
-        2: "data: is one value, and must be an object",
-        3: "is one value, and must be an object",
-        4: "content-type: 'application/xml' is not read, only JSON is",
-        5: "content-type: 'application/cloudevents+avro' is not read, only application/cloudevents+json is",
-        6: "content-type: 'application/cloudevents-batch+json' is not read, only application/cloudevents+json is",
-    }
-
-
-def test_events_without_data_have_their_attributes_and_a_message_of_nothing_is_a_tombstone(tmp_path):
-    nothing = {name: value for name, value in JSON_EVENT.items() if name != "data"}
-    messages = [structured(nothing), binary(nothing), TestMessage(None), TestMessage(None, headers=[])]
-    messages += [TestMessage(b"{}"), TestMessage(b"{", headers=[])]
-    read = read_messages(tmp_path, messages, EVENTS, CLOUD_EVENTS)
-    assert read.events == [READ | dict.fromkeys(["appinfoA", "appinfoB", "appinfoC"])] * 2
-    assert read.skipped == {"tombstone": 2}
-    assert read.dead == {
-        4: "specversion: is missing or null, and a CloudEvent has it",
-        5: "broken JSON: Expecting property name enclosed in double quotes at character 2",
-    }
-
-
-def test_an_attribute_that_does_not_fit_is_one_dead_letter(tmp_path):
-    messages = [structured(JSON_EVENT | {"time": "today"}), binary(JSON_EVENT, time="today"), binary(JSON_EVENT)]
-    messages.append(binary(JSON_EVENT, id="")._replace(headers=[("ce_specversion", b"1.0"), ("ce_id", b"\xff")]))
-    read = read_messages(tmp_path, messages, EVENTS, CLOUD_EVENTS)
-    assert read.events == [READ]
-    assert read.dead == {
-        0: "time: 'today' is not an ISO-8601 time",
-        1: "time: 'today' is not an ISO-8601 time",
-        3: "ce_id: is not valid UTF-8",
-    }
-
-
-def test_data_in_avro_are_read_in_binary_mode(tmp_path):
-    fields = [_field("appinfoA"), _field("appinfoB", "int"), _field("appinfoC", "boolean")]
-    avro = {"type": "record", "name": "data", "fields": fields}
-    whole = binary(JSON_EVENT, b"application/json")._replace(value=encoded(avro, JSON_EVENT["data"]))
-    messages = [whole, whole._replace(headers=[]), whole._replace(value=None), structured(JSON_EVENT)]
-    source = CLOUD_EVENTS | {"format": "avro", "schema_file": "data.avsc"}
-    read = read_messages(tmp_path, messages, EVENTS, source, Pinned(json.dumps(avro)))
-    missing = "ce_specversion: is missing, and in structured mode only JSON is read"
-    assert read == ([READ], {1: missing, 3: missing}, {"tombstone": 1})
+def test_cloud_events_are_read_by_the_paths_and_headers_of_their_attributes(tmp_path):
+    event = {"specversion": "1.0", "id": "C234", "time": "2018-04-05T17:31:00Z", "data": {"payer": "p1"}}
+    structured = {"event_id": "id", "event_time": {"field": "time", "unit": "iso8601"}}
+    structured |= {"attributes": {"data.payer": "string"}}
+    binary = {"event_id": "id", "event_time": {"field": "time", "unit": "iso8601"}, "attributes": {"payer": "string"}}
+    binary |= {"origins": {name: f"headers.ce_{name}" for name in ("id", "time")}}
+    headers = [(f"ce_{name}", event[name].encode()) for name in ("specversion", "id", "time")]
+    read = {"id": "C234", "time": 1522949460000}
+    whole, data = (
+        TestMessage(json.dumps(event).encode()),
+        TestMessage(json.dumps(event["data"]).encode(), headers=headers),
+    )
+    assert read_messages(tmp_path, [whole], structured).events == [read | {"data.payer": "p1"}]
+    assert read_messages(tmp_path, [data], binary).events == [read | {"payer": "p1"}]
 
 
 def test_no_reason_of_a_field_is_that_of_a_message_that_is_skipped():
@@ -397,9 +285,7 @@ def test_an_event_in_an_envelope_is_the_event_or_the_dead_letter_that_it_is_alon
     change = f'{{"before": {before}, "after": {text}, "op": "{operation}", "source": {{"op": "d"}}}}'
     change = f'{{"schema": {{"field": "after"}}, "payload": {change}}}' if is_wrapped else change
     changed = TestMessage(change.encode())
-    event = TestMessage(f'{{"specversion": "1.0", "other": {before}, "data": {text}}}'.encode())
     assert read_messages(folder, [changed, changed], PAYMENT, DEBEZIUM) == _twice(alone)
-    assert read_messages(folder, [event, event], PAYMENT, CLOUD_EVENTS) == _twice(alone)
 
 
 def _twice(read):
@@ -412,15 +298,13 @@ def test_damaged_envelopes_are_a_dead_letter_each_or_an_event_and_lose_no_neighb
     tmp_path_factory, noise, place, kind
 ):
     folder = tmp_path_factory.getbasetemp()
-    for whole, source in ((json.dumps(CREATE), DEBEZIUM), (json.dumps(JSON_EVENT), CLOUD_EVENTS)):
-        good = whole.encode()
-        at = place % len(good)
-        damaged = [good[:at], good[:at] + noise, good[:at] + noise + good[at:], good[:at] + noise + good[at + 1 :]]
-        messages = [TestMessage(good), TestMessage(damaged[kind % 4]), TestMessage(good)]
-        schema = CUSTOMERS if source is DEBEZIUM else EVENTS
-        read = read_messages(folder, messages, schema, source)
-        assert len(read.events) + len(read.dead) + sum(read.skipped.values()) == 3
-        assert read.events[0] == read.events[-1] == (CREATED if source is DEBEZIUM else READ)
+    good = json.dumps(CREATE).encode()
+    at = place % len(good)
+    damaged = [good[:at], good[:at] + noise, good[:at] + noise + good[at:], good[:at] + noise + good[at + 1 :]]
+    messages = [TestMessage(good), TestMessage(damaged[kind % 4]), TestMessage(good)]
+    read = read_messages(folder, messages, CUSTOMERS, DEBEZIUM)
+    assert len(read.events) + len(read.dead) + sum(read.skipped.values()) == 3
+    assert read.events[0] == read.events[-1] == CREATED
 
 
 # --- Debezium: decimals and times by the schema of Kafka Connect -----------------------------------------------
