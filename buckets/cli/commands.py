@@ -105,7 +105,7 @@ COMMANDS: Homes = {
     ),
     "metrics": Several(
         "Print a dashboard for Grafana, and alert rules for Prometheus.",
-        {"dashboard": "metrics_files.dashboard", "rules": "metrics_files.rules"},
+        {"dashboard": "servers.dashboard", "rules": "servers.rules"},
     ),
 }
 

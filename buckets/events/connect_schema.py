@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from buckets.events import conversion
+from buckets.events.decoded import decimals, fitted
 from buckets.events.field_paths import Path, name_of, path_of, steps_of, walk
 from buckets.events.json_events import Fields, read_object
 from buckets.events.json_records import json_text
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import decimals, fitted
 from buckets.printable import short_line
 
 Convert = Callable[[Any], Any]  # Writes a value out as text; raises ValueError where it is none of its type

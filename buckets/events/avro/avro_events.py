@@ -21,18 +21,24 @@ from buckets.events.clock_times import PER_SECOND, Faults
 from buckets.events.conversion import A_LIST, NO_LIST
 from buckets.events.debezium import ImportedField, in_list
 from buckets.events.decoded import (
+    NO_OBJECT,
     PREFIX_BYTES,
+    YEAR_1_S,
+    YEAR_10000_S,
     Decoded,
     SchemaError,
     SchemaOf,
     WriterSchema,
     by_schema,
+    decimals,
     decoded_fields,
+    fitted,
+    joined,
+    list_column,
     with_fields,
 )
 from buckets.events.field_paths import ArrayPath, Path, array_path, path_of
 from buckets.events.schema import LARGEST_SCALE, AttributeType, EventSchema
-from buckets.events.written_values import NO_OBJECT, YEAR_1_S, YEAR_10000_S, decimals, fitted, joined, list_column
 
 Values = list[Any]
 Rows = Sequence[int]

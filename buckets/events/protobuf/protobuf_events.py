@@ -28,13 +28,18 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from buckets.events.arrivals import RAW
 from buckets.events.clock_times import Faults
 from buckets.events.decoded import (
+    YEAR_1_S,
+    YEAR_10000_S,
     Decoded,
     PinnedNumbers,
     SchemaError,
     SchemaOf,
     WriterSchema,
     by_schema,
+    decimals,
     decoded_fields,
+    fitted,
+    list_column,
     nothing_of,
     with_fields,
 )
@@ -42,7 +47,6 @@ from buckets.events.protobuf import wanted
 from buckets.events.protobuf.proto_schema import message_at, message_named, read_schema
 from buckets.events.protobuf.wanted import WantedField, Way, wanted_fields
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, decimals, fitted, list_column
 from buckets.numbers.fixed_point import format_scaled
 
 Values = list[Any]

@@ -18,10 +18,9 @@ from google.protobuf.message import DecodeError, Message
 from buckets.errors import BucketsError
 from buckets.events.conversion import A_LIST, NO_LIST
 from buckets.events.debezium import ImportedField, in_list
-from buckets.events.decoded import Numbers, PinnedProtobuf, SchemaError
+from buckets.events.decoded import NO_OBJECT, Numbers, PinnedProtobuf, SchemaError
 from buckets.events.field_paths import Path, array_path, path_of
 from buckets.events.protobuf.proto_schema import message_named, messages_of
-from buckets.events.written_values import NO_OBJECT
 from buckets.validation import did_you_mean
 
 TIMESTAMP = "google.protobuf.Timestamp"
