@@ -142,7 +142,6 @@ def without_faulty(column: pa.Array, faults: Faults) -> pa.Array:
     return pc.if_else(pa.array(is_faulty), pa.scalar(None, column.type), column)
 
 
-Int64s = npt.NDArray[np.int64]
 PREFIX_BYTES = 5
 NO_NUMBER = -1
 _MOST_SHOWN = LONGEST_RAW // 2  # Bytes of a message that a dead letter keeps as hexadecimal digits

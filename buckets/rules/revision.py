@@ -177,12 +177,12 @@ class _Draft:
         if there is not None and there.state != rule.state:
             same = there.model_copy(update={"state": rule.state, "version": rule.version})
             kind = "state" if same == rule else "put"
-        return _made(change, rule.rule_id, rule.version, there, rule, kind)
+        return _made(change, there, rule, kind)
 
     def _remove(self, change: RuleChange, rule_id: str) -> list[Change]:
         gone = self.rules.pop(rule_id)
         self._gone[rule_id] = gone.version
-        return [_made(change, rule_id, gone.version, gone, None, kind="delete")]
+        return [_made(change, gone, None, kind="delete")]
 
     def _clear(self, change: RuleChange) -> list[Change]:
         rule = self._there(change)
@@ -190,11 +190,11 @@ class _Draft:
             message = f"rule {rule.rule_id!r} is a DRAFT, which keeps nothing that could be cleared"
             raise ValueError(message)
         self._cleared.update(self._identities(rule))
-        return [_made(change, rule.rule_id, rule.version, rule, rule)]
+        return [_made(change, rule, rule)]
 
     def _clear_all(self, change: RuleChange) -> list[Change]:
         self._all_cleared = True
-        return [_made(change, None, None, None, None)]
+        return [_made(change, None, None)]
 
     def _there(self, change: RuleChange) -> Rule:
         rule = self.rules.get(change.rule_id or "")
@@ -229,25 +229,11 @@ def names(rule_ids: Iterable[str]) -> str:
     return f"{', '.join(ordered[:10]) or 'none'}{more}"
 
 
-def _made(
-    change: RuleChange,
-    rule_id: str | None,
-    version: int | None,
-    before: Rule | None,
-    after: Rule | None,
-    kind: Kind | None = None,
-) -> Change:
-    return Change(
-        kind or change.change,
-        rule_id,
-        version,
-        before,
-        after,
-        change.author,
-        change.reason,
-        change.time,
-        change.origin,
-    )
+def _made(change: RuleChange, before: Rule | None, after: Rule | None, kind: Kind | None = None) -> Change:
+    rule = after or before
+    rule_id, version = (None, None) if rule is None else (rule.rule_id, rule.version)
+    asked = (change.author, change.reason, change.time, change.origin)
+    return Change(kind or change.change, rule_id, version, before, after, *asked)
 
 
 STEPS: Final[tuple[State, ...]] = ("DRAFT", "SHADOW", "ACTIVE")  # The states of a release, in their order
