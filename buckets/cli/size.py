@@ -133,7 +133,8 @@ def _show(found: Forecast, notes: list[str]) -> None:
     limits = TextTable("What breaks first", ("Bound", ">Needed", ">There is", ">Used", "Mostly for"))
     for limit in found.limits:
         needed, there = (_limit_text(limit, value) for value in (limit.needed, limit.there))
-        limits.add_row(LIMITS[limit.name][0], needed, there, _times_text(limit.used), TERM_WORDS.get(limit.by, ""))
+        used = percent_text(limit.used) if limit.used < 10 else f"{amount_text(limit.used)} times"
+        limits.add_row(LIMITS[limit.name][0], needed, there, used, TERM_WORDS.get(limit.by, ""))
     terminal.print(limits)
     first = found.limits[0]
     if first.used > 1:
@@ -148,10 +149,6 @@ def _show(found: Forecast, notes: list[str]) -> None:
 
 def _limit_text(limit: Capacity, value: float) -> str:
     return size_text(value) if limit.name in ("memory", "disk") else amount_text(value)
-
-
-def _times_text(used: float) -> str:
-    return percent_text(used) if used < 10 else f"{amount_text(used)} times"
 
 
 def _report(found: Forecast, notes: list[str]) -> dict[str, Any]:

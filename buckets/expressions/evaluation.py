@@ -212,7 +212,7 @@ class _Evaluation:
         if operator == "zone":
             return _on_clock(self._value(operands[0]), str(expression.value))
         if operator in ("hour", "dayofweek"):
-            return self._part_of_time(expression)
+            return _from_arrow(part_of_time(operator, self._value(operands[0])))
         if operator in ARITHMETIC:
             return arithmetic(operator, self._number(operands[0]), self._number(operands[1]))
         if operator in NUMBER_FUNCTIONS:
@@ -245,9 +245,6 @@ class _Evaluation:
         found = self._value(expression)
         assert isinstance(found, Numbers)
         return found
-
-    def _part_of_time(self, expression: Expression) -> Numbers:
-        return _from_arrow(part_of_time(expression.operator, self._value(expression.operands[0])))
 
     def _is_null(self, operand: Expression) -> Any:
         found = self._value(operand)

@@ -212,12 +212,9 @@ def event_messages(
     if file.kind != "json" and key not in file.fields:
         message = f"--key {key}: {path} has no such column; name another field"
         raise BucketsError(message)
-    return _keyed_lines_of(file, schema, key) if file.kind == "json" else _rows(file, schema, key, on_bad)
-
-
-def _keyed_lines_of(file: EventFile, schema: EventSchema, key: str) -> Iterator[KeyedMessage]:
-    for line in raw_lines(file, schema):
-        yield _key_of_line(line, key), line
+    if file.kind == "json":
+        return ((_key_of_line(line, key), line) for line in raw_lines(file, schema))
+    return _rows(file, schema, key, on_bad)
 
 
 def _key_of_line(line: bytes, key: str) -> str:

@@ -158,15 +158,11 @@ class ExpectedValue(_Outcome):
     fired: bool | None = Field(default=None, description="Whether the rule fires.")
 
 
-def _form_of_alerts(value: Any) -> str:
-    return BY_RULE if isinstance(value, dict) else OF_ALL_RULES
-
-
 Alert = TypeVar("Alert", ExpectedAlert, ExpectedHeld)
 OfRules = Annotated[
     Annotated[tuple[Alert, ...], Tag(OF_ALL_RULES)]
     | Annotated[dict[str, tuple[Alert, ...]], Field(min_length=1), Tag(BY_RULE)],
-    Discriminator(_form_of_alerts),
+    Discriminator(lambda value: BY_RULE if isinstance(value, dict) else OF_ALL_RULES),
 ]
 
 
@@ -229,20 +225,12 @@ class Expected(BaseModel):
         return frozenset(written) if isinstance(written, dict) else frozenset()
 
 
-def _as_entry(value: Any) -> Any:
-    return value if isinstance(value, dict) else {"key": _plain(value)}
-
-
 ListEntry = Annotated[
     dict[str, FieldValue],
-    BeforeValidator(_as_entry),
+    BeforeValidator(lambda value: value if isinstance(value, dict) else {"key": _plain(value)}),
     WithJsonSchema({"anyOf": [_SCALAR, {"type": "object", "additionalProperties": _SCALAR, "required": ["key"]}]}),
 ]
 """An entry of a list: its key alone, or a mapping of `key`, `until` and values."""
-
-
-def _form_of_given(value: Any) -> str:
-    return FILE_OF_EVENTS if isinstance(value, dict | GivenFile) else LIST_OF_EVENTS
 
 
 class RuleTest(BaseModel):
@@ -260,7 +248,7 @@ class RuleTest(BaseModel):
     given: Annotated[
         Annotated[tuple[GivenEvent, ...], Field(min_length=1), Tag(LIST_OF_EVENTS)]
         | Annotated[GivenFile, Tag(FILE_OF_EVENTS)],
-        Discriminator(_form_of_given),
+        Discriminator(lambda value: FILE_OF_EVENTS if isinstance(value, dict | GivenFile) else LIST_OF_EVENTS),
     ] = Field(description="The events, in the order in which they arrive.")
     expect: Expected
 

@@ -125,12 +125,11 @@ def terms_of(row: Row) -> dict[str, Any]:
 
 
 def _alerts(table: pa.Table) -> list[Row]:
-    return [row | {"key": _plain_key(json.loads(row["key"]))} for row in table.to_pylist()]
-
-
-def _plain_key(key: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a key with its numbers as text, as a test has them."""
-    return {name: value if isinstance(value, bool) else str(value) for name, value in key.items()}
+    alerts: list[Row] = table.to_pylist()
+    for alert in alerts:  # As a test has them, numbers of keys are text.
+        key = json.loads(alert["key"])
+        alert["key"] = {name: value if isinstance(value, bool) else str(value) for name, value in key.items()}
+    return alerts
 
 
 def shown(value: Any) -> str:
