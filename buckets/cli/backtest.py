@@ -314,7 +314,6 @@ class _Origin:
 
     @classmethod
     def named(cls, conf: Path | None, events: Path | None, schema: Path | None, arrival: str | None) -> "_Origin":
-        """Return the origin that the options name."""
         if (conf is None) == (events is None):
             message = "give either --conf, a job with an archive, or --events, a file or table of events"
             raise BucketsError(message)

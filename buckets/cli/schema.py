@@ -94,7 +94,6 @@ def _fields(written: WriterSchema, name: str, message: str | None, wanted: tuple
 
 
 def _newest(conf: Path, subject: str) -> WriterSchema:
-    """Return the schema of the newest version of a subject."""
     settings = load_registry_settings(conf)
     newest = Registry(settings).newest(subject)
     if newest is None:

@@ -82,7 +82,6 @@ def size(
 
 @of_configuration()
 def _with_rules(conf: Path, job: Job, path: Path) -> Job:
-    """Return a job whose rules are those of a file or a folder."""
     schema, rules = job.event_schema, load_rule_files(path, job.event_schema)
     settings = job.settings.model_copy(update={"rules": RuleSettings(path=str(path))})
     refuse(precision_faults(f"configuration {conf}", rules, settings.engine, schema))
@@ -152,7 +151,6 @@ def _limit_text(limit: Capacity, value: float) -> str:
 
 
 def _report(found: Forecast, notes: list[str]) -> dict[str, Any]:
-    """Return all numbers for programs."""
     return {
         "cores": found.cores,
         "python_cores": found.python_cores,

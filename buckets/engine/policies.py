@@ -259,7 +259,6 @@ class AlertPolicies:
     def _hold_back(
         self, rule_id: str, policies: Sequence[AlertPolicy[Any]], rows: Int64s, clocks_ms: Int64s, decided: Decided
     ) -> None:
-        """Decide about the rows of one rule."""
         fired, window_ms = decided.fired, self.table.group.longest_window_ms
         codes, warm = self.table.codes[fired.events[rows]].tolist(), fired.warm[rows].tolist()
         times_ms = self.table.times_ms(fired.events[rows]).tolist()

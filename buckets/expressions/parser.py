@@ -210,7 +210,6 @@ class _Reader:
         }
 
     def read(self, node: exp.Expr, depth: int) -> Expression:
-        """Return a node and what is in it."""
         if depth > DEEPEST:
             raise _too_deep(_place(node))
         depth += 1

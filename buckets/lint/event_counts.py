@@ -61,7 +61,6 @@ class _Counts:
             self._keys |= {tuple(sorted(fields)): None for fields, _ in rule.groupings() if fields}
 
     def add(self, events: EventColumns, broken: list[DeadLetter]) -> None:
-        """Count events."""
         fields = events.attributes | events.measures | {self._schema.event_time.field: pa.array(events.times_ms)}
         self._events += len(events)
         bad = ((letter.source, letter.position, letter.reason) for letter in broken)
@@ -86,7 +85,6 @@ class _Counts:
                 self._floating.setdefault(name, str(kind))
 
     def summary(self, fired: Mapping[str, int]) -> EventSummary:
-        """Return what has been counted."""
         keys: dict[tuple[str, ...], KeyCounts] = {}
         for names, table in self._keys.items():
             if table is not None and len(table):

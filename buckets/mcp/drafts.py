@@ -167,7 +167,6 @@ def _checked(report: RuleReport) -> Answer:
 
 
 def _check_own(rules: JobRules, draft: Rule, author: str) -> None:
-    """Check that a draft replaces none of another author."""
     kept = next((each for each in rules.kept if each.rule.rule_id == draft.rule_id), None)
     if kept is not None and kept.author != author:
         message = (

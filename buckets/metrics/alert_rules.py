@@ -72,7 +72,6 @@ def alert_rules(limits: Limits) -> Iterator[AlertRule]:
 
 
 def _promql(duration_ms: int) -> str:
-    """Return a duration as PromQL has it."""
     return f"{duration_ms}ms" if duration_ms % 1000 else f"{duration_ms // 1000}s"
 
 

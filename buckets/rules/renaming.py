@@ -90,14 +90,12 @@ def _names_of(rule: Rule, names: Names) -> Names:
 
 
 def _fields_of(rule: Rule) -> frozenset[str]:
-    """Return the fields that a rule names."""
     features = rule.features.values()
     of = {feature.of for feature in features if feature.of is not None}
     return rule.filter_fields.union(rule.group_by, of, *(feature.group_by or () for feature in features))
 
 
 def _rename_grouping(written: dict[str, Any], names: Names) -> None:
-    """Rename the fields in `group_by` and `where` of a rule or a feature."""
     if written.get("group_by") is not None:
         written["group_by"] = [names.get(field, field) for field in written["group_by"]]
     if written.get("where") is not None:
@@ -105,7 +103,6 @@ def _rename_grouping(written: dict[str, Any], names: Names) -> None:
 
 
 def _renamed_tracks(group: Group, names: Names) -> dict[str, str]:
-    """Return the new names of the tracks that the rules of a group read."""
     found: dict[str, str] = {}
     for rule in group.rules:
         mine, renamed = _names_of(rule, names), renamed_rule(rule, names)

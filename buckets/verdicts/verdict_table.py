@@ -131,7 +131,6 @@ def _is_made(table: Path) -> bool:
 
 
 def _columns_of(table: Path) -> frozenset[str]:
-    """Return the columns of a table of verdicts."""
     try:
         there = frozenset(field.name for field in open_table(table).schema().fields)
     except BucketsError:  # says itself which log is damaged

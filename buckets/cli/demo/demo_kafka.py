@@ -240,7 +240,6 @@ class KafkaDemo:
         time.sleep(LOOK_AGAIN_S)
 
     def _wait_for(self, count: Callable[[], int], wanted: int, fault: str) -> None:
-        """Wait until a count is as high as is wanted."""
         done, until_s = -1, 0.0
         while (now := count()) < wanted:
             if now > done:

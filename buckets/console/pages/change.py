@@ -113,7 +113,6 @@ def make(asked: Asked) -> Onward:
 
 
 def _planned(asked: Asked, fields: dict[str, str], reason: str) -> tuple[JobRules, ChangePlan]:
-    """Return the rules, and what is to be done to them."""
     planner, role = PLANS.get(fields.get("what", ""), (None, None))
     if planner is None or role is None:
         message = f"what: there is no change {fields.get('what', '')!r}; go on from the page of a rule"
@@ -169,7 +168,6 @@ def _state(state: State) -> Planner:
 
 
 def _roll_back(planning: Planning) -> ChangePlan:
-    """Give all rules the definitions of an earlier version."""
     text, job = planning.fields.get("version", ""), planning.site.job
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         message = f"version: {text!r} is not a version of the rules; take one of their history"
@@ -196,7 +194,6 @@ def _snooze(planning: Planning) -> ChangePlan:
 
 
 def _end_snooze(planning: Planning) -> ChangePlan:
-    """End the snoozes of a rule, or of one key of it, now."""
     now, rule = _now(), planning.rule
     try:
         key = _key(planning)

@@ -253,7 +253,6 @@ class _Share:
 
     @cached_property
     def table(self) -> KeyedTable:
-        """Return its events."""
         arrived, index = self.arrived, self.index
         return KeyedTable(
             self.scorer.schema,
@@ -267,7 +266,6 @@ class _Share:
 
     @cached_property
     def policies(self) -> AlertPolicies:
-        """Return the policies of its rules."""
         return AlertPolicies(self.table, self.eviction.store.policies, self.plan.group.state_id)
 
     @cached_property

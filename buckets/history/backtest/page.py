@@ -47,7 +47,6 @@ def backtest_page(report: BacktestReport, outcomes: Sequence[CheckedExpectation]
 
 
 def _day_bars(report: BacktestReport, totals: Mapping[int, int]) -> list[dict[str, Any]]:
-    """Return a bar for each day with alerts."""
     (first, last), most = report.day_range, max(totals.values())
     step = WIDTH / (last - first + 1)
     return [

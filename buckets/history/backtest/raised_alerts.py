@@ -254,7 +254,6 @@ class RaisedAlerts:
         self.arrived += found.rows
 
     def _add(self, found: "FoundInPiece", alerts: pa.Table) -> None:
-        """Add the alerts of a piece."""
         index = np.searchsorted(found.arrivals, alerts[_ARRIVAL].to_numpy())
         self._rows.append((found.arrivals, found.times_ms, found.event_ids, found.amounts))
         keys = alerts["key"].combine_chunks().dictionary_encode()

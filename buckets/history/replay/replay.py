@@ -229,7 +229,6 @@ def check_whole(history: History) -> None:
 
 
 def _check_lists(checkpoint: Checkpoint, recorded: RecordedBatches) -> None:
-    """See that the lists of all batches are still there."""
     first = {name: cut for cut in reversed(recorded.cuts) for name in cut.lists}
     for name, cut in first.items():
         if not checkpoint.lists.is_kept(name, cut.lists[name]):
