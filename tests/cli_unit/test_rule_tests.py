@@ -33,23 +33,6 @@ tests:
     given: [{payerId: p1, paymentAmount: 100, at: 0s}]
     expect: {alerts: []}
 """
-EVENTS = [
-    {
-        "transactionId": "a",
-        "eventTime": 1768291200000,
-        "payerId": "p1",
-        "beneficiaryId": "b1",
-        "paymentAmount": "10.00",
-    },
-    {"transactionId": "b", "eventTime": 1768291500000, "payerId": "p1", "beneficiaryId": "b2", "paymentAmount": "0.07"},
-    {
-        "transactionId": "c",
-        "eventTime": 1768295500001,
-        "payerId": "p1",
-        "beneficiaryId": "b2",
-        "paymentAmount": "99.01",
-    },
-]
 
 
 @pytest.fixture
