@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from buckets.expressions.evaluation import TEXT_FUNCTIONS, like_pattern, part_of_time
+from buckets.expressions.evaluation import TEXT_FUNCTIONS, match_like, part_of_time
 from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, Expression
 from buckets.expressions.number_functions import (
     FASTEST_KMH,
@@ -149,7 +149,7 @@ def _is_null(expression: Expression, row: _Row) -> Truths:
 
 def _like(expression: Expression, row: _Row) -> Truths:
     text = _value(expression.operands[0], row)
-    return _UNKNOWN if text is None else _ONLY[like_pattern(str(expression.value)).matches(text)]
+    return _UNKNOWN if text is None else _ONLY[match_like(pa.scalar(text), str(expression.value)).as_py()]
 
 
 def _membership(expression: Expression, row: _Row) -> Truths:

@@ -30,6 +30,7 @@ from buckets.validation import VARIABLE
 
 LONGEST_TEXT: Final = 10_000  # Characters of the longest expression that is read
 LONGEST_NUMBER: Final = 64
+LONGEST_PATTERN: Final = 250  # Characters of a pattern, with which the time that LIKE takes grows
 DEEPEST: Final = 50  # How many operators may stand inside each other
 MOST_DIGITS: Final = 38  # Before the point of a number, and after it
 # It warns of words that it takes for commands, which are refused here.
@@ -304,7 +305,10 @@ class _Reader:
         self._only(node, "this", "expression", "negate")
         if not (isinstance(node.expression, exp.Literal) and node.expression.is_string):
             raise _fault(node, "LIKE takes a pattern such as 'FR%', with % for any letters and _ for one")
-        found = Expression("like", (self.read(node.this, depth),), str(node.expression.this), at=_place(node))
+        pattern = str(node.expression.this)
+        if len(pattern) > LONGEST_PATTERN:
+            raise _fault(node, f"a pattern of LIKE has at most {LONGEST_PATTERN} characters, not {len(pattern):,}")
+        found = Expression("like", (self.read(node.this, depth),), pattern, at=_place(node))
         return Expression("not", (found,), at=found.at) if node.args.get("negate") else found
 
     def _literal(self, node: exp.Expr, depth: int) -> Expression:
