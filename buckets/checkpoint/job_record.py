@@ -8,7 +8,7 @@ from typing import Any
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.identity import CheckpointIdentity, check_release
-from buckets.checkpoint.lock import Lock, LostLease, check_free
+from buckets.checkpoint.lock import Lock, LostLease, Unwritable, check_free
 from buckets.checkpoint.record_files import MISSING, RecordFiles, reader_of
 from buckets.checkpoint.source_offsets import lock_file, records_folder
 from buckets.errors import BucketsError
@@ -189,6 +189,8 @@ def lock_for(checkpoint: Path, basis: CheckpointIdentity, on_lost: Callable[[Los
     except BucketsError:
         check_free(checkpoint)
         raise
+    except OSError as error:
+        raise Unwritable(checkpoint, error) from None
     lock = Lock(checkpoint, on_lost)
     lock.take()
     return lock

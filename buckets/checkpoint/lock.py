@@ -54,6 +54,22 @@ class LostLease(BucketsError):
         )
 
 
+class InUse(BucketsError):
+    """A checkpoint that another process holds."""
+
+    condition = "CHECKPOINT_IN_USE"
+
+
+class Unwritable(BucketsError):
+    """A checkpoint that cannot be made."""
+
+    condition = "CHECKPOINT_UNWRITABLE"
+
+    def __init__(self, checkpoint: Path, error: OSError) -> None:
+        """Say what the system says."""
+        super().__init__(f"checkpoint {checkpoint}: cannot be made ({error.strerror}); name another folder")
+
+
 _HELD: set[str] = set()  # The holders of this process that have not let go
 
 
@@ -226,22 +242,20 @@ class FileLock:
         """Lock the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already."""
         path, faults = lock_file(self._checkpoint), 0
         while self._file is None:
-            self._made += [folder for folder in (path.parent, self._checkpoint) if not folder.exists()]
             try:
+                self._made += [folder for folder in (path.parent, self._checkpoint) if not folder.exists()]
                 path.parent.mkdir(parents=True, exist_ok=True)
-            except (FileNotFoundError, FileExistsError) as error:
+                with contextlib.ExitStack() as stack:
+                    file = stack.enter_context(path.open("a+", encoding="utf-8"))
+                    _lock(file, self._checkpoint)
+                    # Another start may have been refused in between, and have removed what it had made.
+                    if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                        stack.pop_all()
+                        self._file = file
+            except OSError as error:
                 faults += 1  # Where another start has removed a folder in between, it is made the next time.
-                if faults == _MOST_FAULTS:
-                    message = f"checkpoint {self._checkpoint}: cannot be made ({error.strerror}); name another folder"
-                    raise BucketsError(message) from None
-                continue
-            with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
-                file = stack.enter_context(path.open("a+", encoding="utf-8"))
-                _lock(file, self._checkpoint)
-                # Another start may have been refused in between, and have removed what it had made.
-                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
-                    stack.pop_all()
-                    self._file = file
+                if faults == _MOST_FAULTS or not isinstance(error, FileNotFoundError | FileExistsError):
+                    raise Unwritable(self._checkpoint, error) from None
         self._file.truncate(0)
         self._file.write(str(os.getpid()))
         self._file.flush()
@@ -269,12 +283,12 @@ def _lock(file: IO[str], checkpoint: Path) -> None:
         raise _in_use(checkpoint, f"{file.read() or 'unknown'} of this machine") from None
 
 
-def _in_use(checkpoint: Path, process: str) -> BucketsError:
+def _in_use(checkpoint: Path, process: str) -> InUse:
     message = (
         f"checkpoint {checkpoint} is in use by process {process}, and two would write over each other; stop that one "
         "first, or name another checkpoint"
     )
-    return BucketsError(message)
+    return InUse(message)
 
 
 class Lock:

@@ -2,12 +2,17 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.lock import Lock, check_free
+from buckets.checkpoint.identity import CheckpointIdentity
+from buckets.checkpoint.job_record import lock_for
+from buckets.checkpoint.lock import Lock, Unwritable, check_free
 from buckets.checkpoint.source_offsets import lock_file
+from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
+from tests.core.examples import SCHEMA
 
 HOLD = """
 import sys, pathlib
@@ -66,3 +71,14 @@ def test_a_lock_is_taken_again_and_held_once(tmp_path, as_worded):
         Lock(tmp_path).take()
     del lock
     check_free(tmp_path)
+
+
+def test_what_is_in_the_way_of_a_checkpoint_is_one_line(tmp_path, as_worded):
+    (tmp_path / "file").touch()
+    (tmp_path / "gone").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("file", "file/below", "gone", "loop/below"):
+        with pytest.raises(Unwritable, check=as_worded):
+            Lock(tmp_path / name).take()
+    with pytest.raises(Unwritable):
+        lock_for(Path("/proc/none"), CheckpointIdentity("json", SCHEMA, EngineSettings()))
