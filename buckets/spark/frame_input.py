@@ -3,6 +3,9 @@
 What is wrong with any of it is a `FrameError`.
 """
 
+import os
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
+from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
@@ -39,6 +43,8 @@ from buckets.validation import did_you_mean, first_fault
 RulesOrPath = str | Path | Mapping[str, Any] | Iterable[Rule | Mapping[str, Any]]
 SchemaOrPath = str | Path | Mapping[str, Any] | EventSchema
 ListsOrPaths = Mapping[str, ListIndex | str | Path]
+_SOCKETS = "spark.python.unix.domain.socket.enabled"
+_warned = set[str]()  # The sessions in which that was said
 _RULES = TypeAdapter(tuple[Rule, ...])
 
 
@@ -68,7 +74,11 @@ def rules(source: RulesOrPath) -> tuple[Rule, ...]:
         if isinstance(given, Mapping) and [*given] == ["rules"]:  # what a whole file has
             given = given["rules"]
         single = isinstance(given, Mapping | Rule) or not isinstance(given, Iterable)
-        return _RULES.validate_python((given,) if single else tuple(given))
+        read = _RULES.validate_python((given,) if single else tuple(given))
+        if not read:
+            message = "rules: there is none; give at least one"
+            raise BucketsError(message)
+        return read
 
 
 def schema(source: SchemaOrPath) -> EventSchema:
@@ -105,7 +115,7 @@ def told_as(condition: str, *where: str | int) -> Iterator[None]:
     except FrameError:
         raise
     except BucketsError as error:
-        raise FrameError(error.message, condition) from None
+        raise FrameError(error.message, getattr(error, "condition", condition)) from None
     except ValidationError as error:
         raise FrameError(first_fault(error, where)[1], condition) from None
 
@@ -143,9 +153,22 @@ def check_is_frame(frame: DataFrame, name: str = "frame") -> None:
             f"{name}: must be a DataFrame of a session in this process, not {kind}; Spark Connect has no such session"
         )
         raise FrameError(message, "NOT_A_FRAME")
-    if frame.sparkSession.sparkContext._jsc is None:
+    context = frame.sparkSession.sparkContext
+    if context._jsc is None:
         message = f"{name}: its session has been stopped; make it again in another one"
         raise FrameError(message, "NOT_A_FRAME")
+    _warn_of_sockets(context)
+    if (context.master or "").startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable  # Spark would take whatever is called python3 on the PATH
+
+
+def _warn_of_sockets(context: SparkContext) -> None:
+    """Warn once in a session whose tasks talk to Python over TCP."""
+    has_own = context.getConf().get(_SOCKETS, os.environ.get("PYSPARK_UDS_MODE", "false"))
+    if has_own.lower() != "true" and context.applicationId not in _warned:
+        _warned.add(context.applicationId)
+        message = f"over TCP a large task may wait for ever: set {_SOCKETS} to true, as bs.session_settings() does"
+        warnings.warn(message, stacklevel=5)  # Of whoever has called features
 
 
 def check_is_repeatable(frame: DataFrame, what: str = "frame") -> None:
@@ -227,7 +250,11 @@ def beside_kinds(table: FeatureTable, frame: StructType) -> StructType:
     kinds = from_arrow_schema(in_microseconds(table.beside_columns))
     taken = {name.casefold() for name in frame.names} & {name.casefold() for name in kinds.names}
     if taken:
-        message = f"columns {', '.join(sorted(taken))}: the result has columns of these names besides; rename yours"
+        names = ", ".join(sorted(taken))
+        message = (
+            f"columns {names}: the result has columns of these names besides; rename yours, drop them, or give all "
+            "rules to one call"
+        )
         raise FrameError(message, "COLUMN_TAKEN")
     return kinds
 

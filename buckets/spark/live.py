@@ -270,18 +270,20 @@ class LiveFrame:
             available_now: whether to do what is there, and end.
 
         Raises:
-            FrameError: there is no function (`NO_FUNCTION`); the interval is none (`INVALID_INTERVAL`); the checkpoint
-                is in use (`CHECKPOINT_IN_USE`), or damaged, or was made for something else (`CHECKPOINT_MISMATCH`); the
+            FrameError: there is no function (`NO_FUNCTION`); the interval is none, or goes with `available_now`
+                (`INVALID_INTERVAL`); the checkpoint is in use (`CHECKPOINT_IN_USE`), cannot be made
+                (`CHECKPOINT_UNWRITABLE`), or is damaged or was made for something else (`CHECKPOINT_MISMATCH`); the
                 rules cannot follow those in it (`INVALID_RULES`); Spark cannot start the query (`STREAM_FAILED`).
         """
         if self.work is None:
             message = "for_each_batch: is missing; give the function that takes each batch, and then start"
             raise FrameError(message, "NO_FUNCTION")
+        if available_now and interval is not None:
+            message = "interval: goes without available_now, which does what is there and ends; leave one of them out"
+            raise FrameError(message, "INVALID_INTERVAL")
         interval_ms = _interval_ms("0ms" if interval is None else interval)
         basis, checkpoint = CheckpointIdentity(self.source, self.schema, self.engine), Checkpoint(self.checkpoint)
         with told_as("CHECKPOINT_MISMATCH"):
-            checkpoint.job.identity(basis)
-        with told_as("CHECKPOINT_IN_USE"):
             lock = lock_for(checkpoint.path, basis)
         try:
             with told_as("CHECKPOINT_MISMATCH"):

@@ -132,7 +132,8 @@ class StreamBatch:
         rows for a table that has their columns are written by this process, in a tenth of the time that Spark takes.
 
         Raises:
-            FrameError: the batch has written another DataFrame to the table before (`WRITTEN_TWICE`).
+            FrameError: the batch has written another DataFrame to the table before (`WRITTEN_TWICE`); there are files
+                that are no Delta table (`NOT_A_TABLE`).
         """
         check_is_frame(frame, "write_delta")
         check_delta(f"write_delta {path}")
@@ -142,6 +143,7 @@ class StreamBatch:
         application = f"{self._identity}-{path}"
         if not options and self._append_here(frame, path, application):
             return
+        self._see_is_own(frame, path)
         writer = frame.write.format("delta").mode("append").options(**options)
         writer.option("txnAppId", application).option("txnVersion", self.id).save(str(path))
 
@@ -152,6 +154,16 @@ class StreamBatch:
         if size > _HERE_BYTES or "variant" in frame.schema.simpleString() or not Path(path).is_absolute():
             return False
         return append_if_plain(path, application, self.id, in_utc(frame.toArrow()))
+
+    def _see_is_own(self, frame: DataFrame, path: str | Path) -> None:
+        """See that Spark makes no table of files that are there."""
+        session: Any = frame.sparkSession
+        folder = session._jvm.org.apache.hadoop.fs.Path(str(path))
+        files = folder.getFileSystem(session._jsc.hadoopConfiguration())
+        is_table = files.exists(session._jvm.org.apache.hadoop.fs.Path(folder, "_delta_log"))
+        if not is_table and files.exists(folder) and len(files.listStatus(folder)):
+            message = f"write_delta {path}: has files and is no Delta table; name another folder, or remove them"
+            raise FrameError(message, "NOT_A_TABLE")
 
     def _see(self, output: str, is_kept: bool) -> None:
         if not is_kept:

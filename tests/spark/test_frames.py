@@ -170,9 +170,15 @@ def test_features_in_a_chain_of_transformations(spark):
     payments = spark.createDataFrame(
         [("p1", 0, "x", "70"), ("p2", 1_000, "x", "0.5")], "id string, at long, payer string, amount string"
     )
-    result = payments.withColumn("amount", F.col("amount").cast("decimal(9,2)")).transform(
-        bs.with_features(RULES[:1], SCHEMA, order_by=["at", "id"])
+    short, other = (
+        bs.with_features([RULES[0].model_copy(update={"rule_id": name})], SCHEMA, order_by=["at", "id"])
+        for name in ("short", "other")
     )
+    result = payments.withColumn("amount", F.col("amount").cast("decimal(9,2)")).transform(short)
+    with pytest.raises(bs.FrameError, match=r"columns outcome: .* give all rules to one call"):
+        result.transform(other)
+    result = result.drop("outcome").transform(other)
+    assert result.columns[-3:] == ["outcome", "other.value", "other.fired"]
     assert [(row["id"], row["short.value"], row["short.fired"]) for row in result.orderBy("id").collect()] == [
         ("p1", Decimal("70.00"), True),
         ("p2", Decimal("70.50"), True),
@@ -256,6 +262,15 @@ def test_a_frame_of_no_session_in_this_process_is_refused(spark):
         assert refused(lambda entry=entry: entry(Remote(), RULES, SCHEMA, order_by=["n"])) == "NOT_A_FRAME"
     frame = frame_of(spark, rows(1, 5), 1)
     assert refused(lambda: bs.backtest(frame, RULES, SCHEMA, order_by=["n"], fraud=Remote())) == "NOT_A_FRAME"
+
+
+def test_a_session_whose_tasks_talk_over_tcp_is_told_once(spark, monkeypatch):
+    frame = frame_of(spark, rows(1, 5), 1)
+    monkeypatch.setattr("buckets.spark.frame_input._SOCKETS", "spark.not.set")
+    with pytest.warns(UserWarning, match="over TCP a large task may wait for ever") as told:
+        bs.features(frame, RULES, SCHEMA, order_by=["n"])
+    bs.features(frame, RULES, SCHEMA, order_by=["n"])
+    assert [warning.filename for warning in told] == [__file__]
 
 
 @pytest.fixture

@@ -194,9 +194,10 @@ def test_rules_change_while_it_runs_and_what_is_wrong_is_said_at_once(spark, tmp
         lambda batch: batches.append((batch.id, batch.rules_version, batch.features.columns[7:]))
     ).start(interval="50 milliseconds")
     wait_for(lambda: len(batches) == 1, started)
-    with pytest.raises(bs.FrameError) as caught:
-        started.rules.update([{"rule_id": "r", "group_by": ["nothing"], "features": {}, "when": "TRUE"}])
-    assert caught.value.getCondition() == "INVALID_RULES"
+    for wrong in ([{"rule_id": "r", "group_by": ["nothing"], "features": {}, "when": "TRUE"}], [], {"rules": []}):
+        with pytest.raises(bs.FrameError) as caught:
+            started.rules.update(wrong)
+        assert caught.value.getCondition() == "INVALID_RULES"
     assert (started.rules.version, [rule.rule_id for rule in started.rules.in_force]) == (1, ["short"])
     started.rules.update(RULES, author="ann", reason="a trial")
     add(tmp_path / "in", 1, table_of(rows(2, 30)))
@@ -258,6 +259,8 @@ def test_what_a_function_raises_is_the_cause_and_the_batch_is_tried_again(spark,
         assert batch.features is features
         with pytest.raises(bs.FrameError, check=lambda error: error.getCondition() == "WRITTEN_TWICE"):
             batch.write_delta(batch.alerts, table)
+        with pytest.raises(bs.FrameError, check=lambda error: error.getCondition() == "NOT_A_TABLE"):
+            batch.write_delta(features, tmp_path / "in")
         if [number for number, _ in seen] == [0, 1]:
             message = "my own"
             raise KeyError(message)
@@ -332,15 +335,21 @@ def test_what_cannot_run_is_refused_at_once(spark, tmp_path):
     for interval in ("soon", "", 5):
         start = live().for_each_batch(print).start
         assert condition(lambda start=start, interval=interval: start(interval=interval)) == "INVALID_INTERVAL"
+    assert condition(lambda: start(interval="5s", available_now=True)) == "INVALID_INTERVAL"
     (tmp_path / "list.csv").write_text("payer\nx\n")
     for path in (tmp_path / "none.csv", tmp_path / "list.csv"):
         assert refused(lists={"blocked": path}) == "INVALID_LISTS"
     assert condition(live(checkpoint="other").for_each_batch(print).start) == "CHECKPOINT_MISMATCH"
+    assert condition(live(checkpoint="other/file/cp").for_each_batch(print).start) == "CHECKPOINT_UNWRITABLE"
 
 
 def child(work: Path, events: Path) -> subprocess.Popen[bytes]:
-    """A process with a session of its own, which streams what is there."""
-    environment = os.environ | {"PYTHONPATH": str(CHILD.parents[2])}
+    """A process with a session of its own, which streams what is there; its PATH leads to a Python without packages."""
+    (others := events.with_name("others")).mkdir(exist_ok=True)
+    if not (others / "python3").exists():
+        (others / "python3").symlink_to(sys._base_executable)
+    environment = os.environ | {"PYTHONPATH": str(CHILD.parents[2]), "PATH": f"{others}:{os.environ['PATH']}"}
+    environment.pop("PYSPARK_PYTHON", None)
     command = [sys.executable, str(CHILD), str(work), str(events)]
     return subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.DEVNULL)
 
