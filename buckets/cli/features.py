@@ -155,11 +155,15 @@ def _of_archive(
     """Return what computes the features of events of an archive, and the history that it is of."""
     with console.status("Reading what has arrived…"):
         history = History.open(job)
-    terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
-    rule_set = _rule_set(rules, terms.event_schema, terms.engine, f"configuration {conf}")
+    # Fields have the names of now, also before the job has taken these.
+    terms = history.recorded.under(job.event_schema.new_names).terms(history.recorded.cuts[-1].batch_id)
+    names = {**terms.event_schema.aliases, **job.event_schema.aliases}
+    aliases = {name: names[name] for name in names if name in terms.event_schema.field_names}
+    schema = terms.event_schema.model_copy(update={"aliases": aliases})
+    rule_set = _rule_set(rules, schema, terms.engine, f"configuration {conf}")
     refuse(list_faults(f"configuration {conf}", rule_set.rules, job.settings.lists))
-    ids = None if events is None else read_ids(events, terms.event_schema.event_id)
-    return FeatureRun(rule_set, terms.event_schema, terms.engine, ids, flags), history
+    ids = None if events is None else read_ids(events, schema.event_id)
+    return FeatureRun(rule_set, schema, terms.engine, ids, flags), history
 
 
 def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: str) -> RuleSet:

@@ -8,7 +8,6 @@ Pieces do not depend on where a run was stopped, and names and contents of files
 files and timelines, and then its commit; what has no commit was never written, and is written again.
 """
 
-import errno
 import fcntl
 import json
 import re
@@ -16,16 +15,18 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from errno import EACCES, EDQUOT, EEXIST, EFBIG, ENOSPC, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
 
 from buckets.delta.commits import LOG, Action, Commits, DataFile, commit_info, write_data_file
 from buckets.delta.whole_table import files_in, make_table, open_table
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 
 Unit = Literal["day", "month", "year"]
 WRITER = "written by buckets features"
@@ -33,7 +34,20 @@ WRITER = "written by buckets features"
 _APPLICATION, _QUESTION = "buckets-features", "buckets.features"
 LOCK, TIMELINES, _NO_TIME = "_lock", "_timelines", "__HIVE_DEFAULT_PARTITION__"
 _OWN_FILE = re.compile(r"\d{12,}\.parquet|part-00000-[0-9a-f-]{36}-c000\.snappy\.parquet")
-_UNWRITABLE = {errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+_UNWRITABLE = {None, EACCES, EDQUOT, EEXIST, EFBIG, ENOSPC, ENOTDIR, EPERM, EROFS}  # Libraries give no number
+
+
+@contextmanager
+def written_to(path: Path) -> Iterator[None]:
+    """Say in one line that features cannot be written."""
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        if isinstance(error, BucketsError) or getattr(error, "errno", None) not in _UNWRITABLE:
+            raise
+        reason = getattr(error, "strerror", None) or first_line(error)
+        message = f"--out {path}: cannot be written ({reason}); see to it and start again, or name another place"
+        raise BucketsError(message) from error
 
 
 @dataclass(frozen=True)
@@ -47,21 +61,13 @@ class FeatureFolder:
     @contextmanager
     def begun(self, question: Mapping[str, Any], overwrite: bool) -> Iterator[int]:
         """Make the table that answers a question, or go on with it, and hold it; the value is the next arrival."""
-        try:
+        with written_to(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             with (self.path / LOCK).open("a") as file:
                 self._lock(file)
                 if overwrite:
                     self._clear()
                 yield self._next_arrival(question)
-        except OSError as error:
-            if error.errno not in _UNWRITABLE:
-                raise
-            message = (
-                f"--out {self.path}: cannot be written ({error.strerror}); see to it and start again, and it goes on "
-                "after what has been written"
-            )
-            raise BucketsError(message) from error
 
     def _lock(self, file: IO[str]) -> None:
         try:

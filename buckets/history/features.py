@@ -41,7 +41,7 @@ from buckets.events.parquet_rows import field_batches, open_parquet
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import open_text
 from buckets.files import partial_of
-from buckets.history.feature_folder import LOCK, TIMELINES, WRITER, FeatureFolder, Unit
+from buckets.history.feature_folder import LOCK, TIMELINES, WRITER, FeatureFolder, Unit, written_to
 from buckets.history.scoring import (
     JOINED_ROWS,
     NO_ROWS,
@@ -109,7 +109,7 @@ def _is_marked(path: Path, is_file: bool, by: Unit | None) -> bool:
 
 def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """Write features; earlier ones are replaced when all are written."""
-    try:
+    with written_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(1) as maker:
             made = _made_ahead(maker, tables)
@@ -117,9 +117,6 @@ def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -
                 _write_parquet(path, columns, made)
             else:
                 _write_delta(path, columns, made)
-    except OSError as error:
-        message = f"--out {path}: cannot be written ({error.strerror or first_line(error)}); name a place that is yours"
-        raise BucketsError(message) from None
 
 
 def _made_ahead(maker: ThreadPoolExecutor, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -1,11 +1,14 @@
 """Archives scored again by tasks, which read them themselves: the driver gets what is found in each piece."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from buckets.archive.arrived_rows import arrivals_of
@@ -16,6 +19,7 @@ from buckets.spark.session import start_session
 from buckets.spark.slice_scoring import SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
 from buckets.spark.worker import settle
 
+_OF_SYSTEM = re.compile(r"Error: .*\[errno (\d+)\] ([^:\n]+)", re.IGNORECASE)
 _TASKS_A_CORE = 4  # Tasks that read pieces, and that complete them, for each core of the session
 
 
@@ -55,7 +59,7 @@ def score_archive(
     """Score an archive in the tasks of a session, as `buckets.history.scoring.score_archive` does in one process."""
     count = len(pieces)
     if not count:
-        return iter(())
+        return
     tasks = min(count, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
     work = _PieceScoring(pieces, put_out, found_in)
     fanned = session.range(0, count, 1, tasks).mapInArrow(work.fan_out, from_arrow_schema(SENT))
@@ -64,7 +68,13 @@ def score_archive(
     # All of them are asked: what was filled in is made here once, and tasks on this machine find it.
     if any([pieces.settings(number).rule_set.needs_driver_state for number in range(count)]):  # noqa: C419
         tasks = 1
-    return work.found(scored, tasks, f"slice * {tasks} div {count}", work.find)
+    try:
+        yield from work.found(scored, tasks, f"slice * {tasks} div {count}", work.find)
+    except (Py4JJavaError, PySparkException) as error:
+        of_system = _OF_SYSTEM.search(str(error))
+        if of_system is None:
+            raise
+        raise OSError(int(of_system[1]), of_system[2].strip()) from error
 
 
 def scoring_at(master: str, settings: dict[str, str | int | bool]) -> ScoreArchive:

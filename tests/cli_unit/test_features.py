@@ -16,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 import buckets as library
 from buckets.cli.console import JSON_VERSION
 from buckets.history.features import read_ids
+from tests.cli_unit.archived_conf import archived_conf
 from tests.cli_unit.ran import one_line
 from tests.core.examples import SCHEMA, written_rule
 
@@ -152,6 +153,21 @@ def test_what_cannot_be_done_is_refused_in_one_line(asked, folder, buckets, monk
     error = one_line(buckets("features", "rules.yaml", "--schema", "schema.yaml", *asked), 1)
     assert as_worded(error)
     assert not (folder.path / "f.parquet").exists()
+
+
+def test_fields_of_an_archive_have_the_names_of_now_also_before_the_job_has_taken_them(tmp_path, buckets):
+    conf, schema = archived_conf(tmp_path), SCHEMA.model_dump(mode="json", exclude_none=True)
+    for payer, aliases in (("payer", {}), ("who", {"who": ["payer"]})):
+        attributes = {payer if name == "payer" else name: kind for name, kind in SCHEMA.attributes.items()}
+        named = schema | {"attributes": attributes, "aliases": aliases}
+        (tmp_path / "schema.yaml").write_text(yaml.safe_dump(named))
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"rules": [written_rule(group_by=[payer])]}))
+        ran = buckets("features", tmp_path / "rules.yaml", "--conf", conf, "--out", tmp_path / f"{payer}.parquet")
+        assert ran.code == 0, ran.err
+    before, now = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("payer", "who"))
+    assert now.rename_columns(before.column_names).equals(before)
+    assert "who" in now.column_names
+    assert before["r.value"].null_count == 0
 
 
 def test_rules_that_have_no_features_or_no_name_in_a_delta_table_are_refused(folder, buckets, as_worded):

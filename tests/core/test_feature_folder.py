@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from buckets.archive.history import History
 from buckets.delta.commits import Commits
@@ -241,14 +243,12 @@ def test_only_files_of_its_own_are_removed(tmp_path):
 
 def test_a_disk_without_room_is_one_line_and_the_same_command_goes_on(tmp_path, monkeypatch, as_worded):
     history, path = past(lived(tmp_path / "job")), tmp_path / "out"
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(FeatureFolder, "commit", full)
-        with pytest.raises(BucketsError, check=as_worded):
-            write(history, path)
+    reason = "No space left on device"
+    for full in (OSError(errno.ENOSPC, reason), DeltaError(f"Generic LocalFileSystem error: {reason} (os error 28)")):
+        with monkeypatch.context() as patched:
+            patched.setattr(FeatureFolder, "commit", mock.Mock(side_effect=full))
+            with pytest.raises(BucketsError, check=as_worded):
+                write(history, path)
     write(history, path)
     assert len(rows_in(path)) == 80
 

@@ -1,5 +1,6 @@
 """Backfill in real jobs: killed while history is filled in, a rule is in the end as one from the start."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import yaml
 from buckets.backfill.fill_chunks import fills_folder, read_fills
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.history.replay.replay import replay
-from tests.spark.command import RunningCommand
+from tests.spark.command import RunningCommand, run_command
 from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import RULES, payments
 
@@ -104,4 +105,9 @@ def test_killed_while_history_is_filled_in_a_rule_becomes_as_one_that_was_there_
     replayed = replay(job.conf, evaluations=True)
     assert replayed.is_equal, replayed.differences
     assert replayed.compared["evaluations"] == len(job.rows("evaluations"))
+    job.configure_also(spark={"spark.executor.memory": "1g"})
+    asked_again = ("replay", job.conf, "--evaluations", "--json")
+    by_workers = run_command(*asked_again, "--master", "local-cluster[2,1,1024]")
+    assert by_workers.returncode == 0, by_workers.stderr
+    assert json.loads(by_workers.stdout) == json.loads(buckets(*asked_again).out)
     assert "backfilled" in buckets("rules", "history", "asked", "--conf", job.conf).out

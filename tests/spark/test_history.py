@@ -1,6 +1,8 @@
 """An archive that is scored by tasks says what it says where one process scores it."""
 
 import contextlib
+import errno
+import os
 import random
 from decimal import Decimal
 from functools import partial
@@ -19,12 +21,16 @@ from buckets.history.backtest.sweep import parse_sweeps, swept_rules
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.lists.list_file import load_list
 from buckets.spark.history import score_archive
+from tests.core.backfilled_job import BackfilledJob
 from tests.core.backtests import backtest, payments, rule
+from tests.core.examples import SCHEMA
+from tests.core.examples import rule as payment_rule
+from tests.core.recorded_job import RecordedJob
 from tests.core.test_backtest import rule_sets
 from tests.core.test_backtest_pieces import ROWS, RULES, archived_job
 from tests.core.test_feature_folder import Killed, contents, killed, past, rows_in, write
 from tests.core.test_feature_folder import lived as lived_of_days
-from tests.core.test_feature_run import archived, features
+from tests.core.test_feature_run import archived, features, rows
 from tests.core.test_replay import lived, steps, told
 from tests.laws import examples
 from tests.strategies import cuts
@@ -68,6 +74,30 @@ def test_a_replay_is_that_of_one_process(spark, happened, cut_as):
         assert bool(gone) == bool(told(alone))
 
 
+class FilledJob(BackfilledJob, RecordedJob):
+    """A job that fills in history, and leaves its tables behind."""
+
+
+@pytest.mark.parametrize("cut_as", ["recorded", "joined"])
+def test_a_replay_of_what_was_filled_in_is_that_of_one_process(spark, tmp_path, cut_as):
+    job = FilledJob(tmp_path, SCHEMA, random.Random(1), shards=3, allowed_lateness="1h")
+    asked = payment_rule("asked", group_by=["kind"], length="30m", cooldown="5m")
+    job.use([payment_rule("plain", length="10m")])
+    for number, start in enumerate(range(0, 61, 6)):
+        if number == 3:
+            job.use([*job.pipeline.rule_set.rules, asked])
+            job.ask(asked)
+        job.hurries = number >= 6
+        job.batch(rows()[start : start + 6])
+    assert (job.pipeline.rule_set.fills_begun, job.pipeline.rule_set.fills) == (1, ())
+    request = ReplayRequest(evaluations=True, cuts=cut_as)
+    for score in (scoring.score_archive, partial(score_archive, spark)):
+        found = replay_history(job.history(), request, score=score)
+        assert told(found) == []
+        assert found.compared["evaluations"] == len(job.rows["evaluations"])
+    assert {row["warm"] for row in job.rows["evaluations"] if row["rule_id"] == "asked"} == {False, True}
+
+
 @pytest.mark.parametrize("ids", [None, ["e27", "e20", "never"]])
 def test_features_are_those_of_one_process(spark, tmp_path, ids):
     _, past = archived(tmp_path)
@@ -75,6 +105,14 @@ def test_features_are_those_of_one_process(spark, tmp_path, ids):
     run, found = features(past, ids, partial(score_archive, spark))
     assert found == expected
     assert (run.outcomes, run.arrived, run.missing) == (alone.outcomes, alone.arrived, alone.missing)
+
+
+def test_a_disk_of_a_task_without_room_is_an_error_of_the_system(spark, tmp_path):
+    def full(piece: scoring.ScoredPiece) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "day=2026-01-01/0.parquet")
+
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device$"):
+        features(archived(tmp_path)[1], None, lambda pieces, put_out, _: score_archive(spark, pieces, put_out, full))
 
 
 @pytest.mark.parametrize("seed", range(2))
