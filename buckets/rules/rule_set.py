@@ -84,6 +84,15 @@ class RuleSet:
         return named.difference(ALERT_FIELDS) if self.alert_groups else named
 
     @cached_property
+    def read_fields(self) -> frozenset[str]:
+        """Fields that are read of an event whose keys are known: by features, filters, conditions and other groups."""
+        rules = [rule for group in self.groups for rule in group.rules]
+        of = {named.feature.of for rule in rules for named in rule.named_features() if named.feature.of is not None}
+        spanning = [rule for group in self.groups for rule in group.spanning_rules]
+        keys = (fields for rule in spanning for fields, _ in rule.groupings())
+        return frozenset(of).union(*keys, *(rule.filter_fields for rule in rules))
+
+    @cached_property
     def spanning_rules(self) -> dict[tuple[str, ...], PreparedRules]:
         """The rules with features of several groups, by these groups, first that of their own key."""
         found: dict[tuple[str, ...], list[Rule]] = {}

@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
 from buckets.engine.stages.in_memory import BatchResults, completed, memory_store
 from buckets.engine.stages.shard import Produced, Scorer
@@ -63,7 +62,7 @@ class SliceScoring(ABC):
         scorer, rule_set, *_ = self.of(number)
         sent = list[Sent]()
         for rows in arrivals:
-            for message in fan_out(rows, rule_set, scorer.schema, scorer.engine, scorer.lists):
+            for message in scorer.fan_out(rows, rule_set):
                 passes = message.shard == payload.PASSING
                 target = number % scorer.engine.shards if passes else message.shard
                 sent.append((target, number, _PASSING if passes else _TO_SHARD, message.payload))

@@ -112,6 +112,15 @@ def test_values_travel_with_their_event(rows):
                     assert event[attribute_column(name)] == row[name]
 
 
+def test_without_whole_events_only_attributes_that_are_read_travel():
+    rules = first_rule_set([rule("c", where={"kind": "x"})])
+    rows = arrivals([{"id": "e", "at": 1, "payer": "p", "kind": "x", "amount": "1.00"}], SCHEMA)
+    first = next(fan_out(rows, rules, SCHEMA, EngineSettings(shards=1), whole=False))
+    names = unpack_shard(first.payload).events.column_names
+    assert [name for name in names if name.startswith(attribute_column(""))] == [attribute_column("kind")]
+    assert measure_column("amount") in names
+
+
 @given(ROWS)
 def test_rows_are_counted_as_arrived_malformed_and_filtered_out(rows):
     messages = sent([row | {"source_order": 7 - n} for n, row in enumerate(rows)])

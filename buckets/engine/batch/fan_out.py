@@ -9,7 +9,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -164,10 +164,11 @@ class KeyedTable(EventFields):
         return pa.array(texts, pa.string()).take(pa.array(index))
 
     def event_texts(self, taken: pa.Table) -> list[str]:
-        """Return events, as `take` gives them, as JSON text."""
+        """Return events, as `take` gives them, as JSON text: the fields that have come."""
         schema = self.schema
         names = {attribute_column(name): name for name in (*schema.attributes, *schema.arrays)}
         names |= {measure_column(name): name for name in schema.measures}
+        names = {column: name for column, name in names.items() if column in taken.column_names}
         ids, times_ms = taken["event_id"].to_pylist(), taken["time_ms"].to_pylist()
         fields = taken.select([*names]).rename_columns([*names.values()]).to_pylist()
         return [
@@ -190,11 +191,19 @@ class ShardMessage:
 
 
 def fan_out(
-    rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings, lists: Lists = NO_LISTS
+    rows: pa.RecordBatch,
+    rule_set: RuleSet,
+    schema: EventSchema,
+    engine: EngineSettings,
+    lists: Lists = NO_LISTS,
+    whole: bool = True,
 ) -> Iterator[ShardMessage]:
-    """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for shards."""
+    """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for shards.
+
+    Shards get `whole` events, as alerts show them, or only those attributes that a feature, filter or condition reads.
+    """
     parsed = convert(rows, schema, engine.required(rule_set.needed_fields))
-    return fan_out_parsed(rows, parsed, rule_set, schema, engine, lists)
+    return fan_out_parsed(rows, parsed, rule_set, schema, engine, lists, whole)
 
 
 def fan_out_parsed(
@@ -204,12 +213,16 @@ def fan_out_parsed(
     schema: EventSchema,
     engine: EngineSettings,
     lists: Lists = NO_LISTS,
+    whole: bool = True,
 ) -> Iterator[ShardMessage]:
     """Turn arrivals into messages for shards as `fan_out` does, given what they have been parsed to."""
     shards, events, letters = engine.shards, parsed.events, dead_letters(rows, parsed, schema)
     passed, with_key = _passed(events, rule_set.groups, schema, lists)
     partitioned = _partitioned(events, rule_set.groups, passed, shards)
-    yield from _messages(events, rule_set.groups, partitioned)
+    sent = events.attributes
+    if not whole:
+        sent = {name: values for name, values in sent.items() if name in rule_set.read_fields}
+    yield from _messages(replace(events, attributes=sent), rule_set.groups, partitioned)
     counted = zip(rule_set.groups, with_key, np.count_nonzero(passed, axis=1).tolist(), strict=True)
     filtered, no_key = dict[str, int](), dict[str, int]()
     for group, keyed, kept in counted:

@@ -13,7 +13,6 @@ from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import one_dead_letter_per_event
-from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.batch.payload import PASSING
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.alert_stage import complete_batch
@@ -112,7 +111,7 @@ class InMemoryJob:
         scorer = self.scorer
         messages: dict[int, list[bytes]] = {}
         for rows in arrivals:
-            for message in fan_out(rows, rule_set, scorer.schema, scorer.engine, scorer.lists):
+            for message in scorer.fan_out(rows, rule_set):
                 messages.setdefault(message.shard, []).append(message.payload)
         produced = list(scorer.score(messages.pop(PASSING, []), rule_set, memory_store()))
         for shard, payloads in messages.items():

@@ -22,7 +22,7 @@ import pyarrow as pa
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
-from buckets.engine.batch.fan_out import KeyedTable, with_own_fields
+from buckets.engine.batch.fan_out import KeyedTable, ShardMessage, fan_out, with_own_fields
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
 from buckets.engine.eviction.eviction import Eviction, PolicyEviction
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
@@ -87,6 +87,11 @@ class Scorer:
     lists: Lists = field(default_factory=lambda: NO_LISTS)
     features: bool = False  # whether features are put out as columns
     alerts: bool = True  # whether alerts are put out
+
+    def fan_out(self, rows: pa.RecordBatch, rule_set: RuleSet) -> Iterator[ShardMessage]:
+        """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for `score`."""
+        whole = self.alerts or self.evaluations
+        return fan_out(rows, rule_set, self.schema, self.engine, self.lists, whole)
 
     def score(
         self,
