@@ -155,8 +155,6 @@ def measure(
         if batch["batch"] in measured and "durationMs" in batch:
             for name, took_ms in batch["durationMs"].items():
                 phases[name].append(took_ms)
-            for name in ("allUpdatesTimeMs", "commitTimeMs"):
-                phases[f"state {name}"].append(batch["state"][name] or 0)
     for batch in batches:
         phases["of addBatch: rules to results"].append(batch["scored_s"] * 1000)
         phases["of addBatch: results to topics"].append(batch["written_s"] * 1000)

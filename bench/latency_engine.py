@@ -52,12 +52,10 @@ def main() -> None:
             stack.enter_context(metrics_endpoint(job.settings.metrics)).follow(lambda: live.latest)
         query.run(job.settings.trigger.interval)
     for progress in query.progress():
-        state = progress["stateOperators"][0] if progress["stateOperators"] else {}
         line = {
             "batch": progress["batchId"],
             "events": 0,
             "durationMs": progress["durationMs"],
-            "state": {name: state.get(name) for name in ("allUpdatesTimeMs", "commitTimeMs", "customMetrics")},
         }
         print(json.dumps(line), flush=True)
     print(json.dumps({"batch": -1, "events": 0, "ran_s": round(time.monotonic() - started_s, 1)}), flush=True)

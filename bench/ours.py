@@ -48,7 +48,6 @@ def query_of(job: Job, sink: str, on_batch: Callable[[BatchReport], None]) -> Sc
 
 def batch_line(report: BatchReport, progress: dict) -> dict[str, object]:
     """What is kept of a batch."""
-    state = progress["stateOperators"][0]
     return {
         "batch": progress["batchId"],
         "at": progress["timestamp"],
@@ -56,8 +55,6 @@ def batch_line(report: BatchReport, progress: dict) -> dict[str, object]:
         "alerts": sum(group.alerts for group in report.account.groups),
         "ms": progress["durationMs"]["triggerExecution"],
         "duration_ms": progress["durationMs"],
-        "state_update_ms": state["allUpdatesTimeMs"],
-        "state_commit_ms": state["commitTimeMs"],
         "scored_s": round(report.scored_s, 4),
         "written_s": round(report.written_s, 4),
     }

@@ -92,15 +92,14 @@ def measured_batches(job: Job, session: SparkSession) -> list[dict[str, Any]]:
     def note(report: BatchReport) -> None:
         started_s = time.thread_time()
         spent, memory = Cpu.now(), shared_out(os.getpid())
-        reports.append((report, replace(spent, all_s=spent.all_s - looking_s[0]), memory))
+        reports.append((report, replace(spent, all_s=spent.all_s - looking_s[0]), memory, query.state_sizes))
         looking_s[0] += time.thread_time() - started_s
 
     query, before = prepare(job).query(session, Listener(note)), Cpu.now()
     query.run(None)
     lines, copied = [], 0
-    for (report, spent, memory), progress in zip(reports, query.progress(), strict=True):
-        (state,) = progress["stateOperators"]
-        rocksdb = {name.removeprefix("rocksdb"): value for name, value in state["customMetrics"].items()}
+    for (report, spent, memory, sizes), progress in zip(reports, query.progress(), strict=True):
+        rocksdb = {name.removeprefix("rocksdb"): value for name, value in sizes.items()}
         taken, before = spent.since(before), spent
         moved = sum(rocksdb[name] for name in MERGED) + (rocksdb[COPIED] if rocksdb[COPIED] != copied else 0)
         lines.append(

@@ -49,8 +49,6 @@ def batch_ms(runs: list[Run]) -> dict[str, float]:
     return {
         "whole batch": median(lambda b: b["ms"]),
         "scoring: read, fan-out, shuffle, windows, state": median(lambda b: b["scored_s"] * 1000),
-        "of it: state operator, busiest of two tasks at least": median(lambda b: b["state_update_ms"] / 2),
-        "of it: state commit": median(lambda b: b["state_commit_ms"]),
         "Delta tables": median(lambda b: b["written_s"] * 1000),
         "planning": median(lambda b: b["duration_ms"]["queryPlanning"]),
         "offset and commit logs": median(lambda b: b["duration_ms"]["walCommit"] + b["duration_ms"]["commitOffsets"]),

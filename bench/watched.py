@@ -21,6 +21,7 @@ OF_DRIVER = (
     "buckets.spark.query:ScoringQuery._check",
     "buckets.spark.query:ScoringQuery._record",
     "buckets.spark.query:score_batch",
+    "buckets.spark.scored_batch:run_batch",
     "buckets.spark.query:set_batch",
     "buckets.spark.scored_batch:complete_batch",
     "buckets.spark.sinks:KafkaSink.write",
@@ -28,7 +29,6 @@ OF_DRIVER = (
     "buckets.feeds.rules.rule_book:RuleBook.done",
     "buckets.checkpoint.batch_records:BatchRecords.terms_for",
 )
-_CLIENT = "pyspark.sql.streaming.stateful_processor_api_client:StatefulProcessorApiClient"
 OF_WORKERS = (
     "pyspark.worker:main",
     "pyspark.worker:read_udfs",
@@ -36,12 +36,11 @@ OF_WORKERS = (
     "buckets.spark.fan_out:fan_out_parsed",
     "buckets.spark.fan_out:settle",
     "buckets.spark.windows:settle",
-    "buckets.spark.windows:Windows.init",
-    "buckets.spark.windows:Windows.handleInputRows",
-    "buckets.spark.state_client:_call",
+    "buckets.spark.windows:_scored",
+    "buckets.spark.state_client:StateConnection.of_task",
+    "buckets.spark.state_client:StateConnection.call",
     "buckets.state.layer:Layer.commit",
     "buckets.engine.stages.shard:Scorer.score",
-    *(f"{_CLIENT}.{name}" for name in ("__init__", "set_handle_state", "set_implicit_key", "remove_implicit_key")),
 )
 _kept: list[str] = []
 

@@ -28,7 +28,7 @@ def archive_path() -> Path:
     home = os.environ.get("JAVA_HOME")
     java = Path(shutil.which("java", path=f"{home}/bin" if home else None) or "java").resolve()
     parts = (str(java), str(java.stat().st_mtime_ns) if java.exists() else "", sys.prefix, version("pyspark"))
-    jars = [JARS / "jars.lock", *sorted((JARS / "bulk").iterdir())]
+    jars = [JARS / "jars.lock", *sorted((JARS / "state").iterdir())]
     digest = hashlib.sha256(repr((*parts, *(path.read_bytes() for path in jars))).encode())
     return FOLDER / f"classes-{digest.hexdigest()[:12]}.jsa"
 

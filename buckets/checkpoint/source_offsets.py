@@ -1,23 +1,19 @@
-"""Spark's part of a checkpoint: how far each batch has read its topics, and where the schema of its state lies.
+"""Spark's part of a checkpoint: how far each batch has read its topics, and where its state lies.
 
-Offsets are changed where a topic is new or gone, paths where a checkpoint was moved.
+Offsets are changed where a topic is new or gone.
 
 CHECKPOINT/spark/offsets/17   written when batch 17 is planned: where it ends, and so where batch 18 begins
 CHECKPOINT/spark/commits/17   written when it has ended
 CHECKPOINT/spark/sources/0/0  where batch 0 begins
+CHECKPOINT/state/0/3          the store of partition 3; files that begin with 18 are of the state after batch 17
 """
 
 import json
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from buckets.errors import BucketsError
 from buckets.files import write_whole
-from buckets.stores.store_path import StorePath
-
-_QUOTED = re.compile(r"[^A-Za-z0-9\u00a1-\U0010ffff_!.~'()*,;:$&+=@/-]")
-"""What a path has and its address has in another form, under which Spark's reader of states looks for the path."""
 
 
 def records_folder(checkpoint: Path) -> Path:
@@ -30,15 +26,9 @@ def spark_folder(checkpoint: Path) -> Path:
     return checkpoint / "spark"
 
 
-def check_readable(checkpoint: Path) -> None:
-    """See that Spark's reader of states finds a checkpoint by its path; a job does always."""
-    quoted = _QUOTED.search(str(checkpoint))
-    if quoted is not None:
-        message = (
-            f"checkpoint {checkpoint}: Spark reads the state of no checkpoint with {quoted[0]!r} in its path; copy it "
-            "to a path without, and name that"
-        )
-        raise BucketsError(message)
+def state_folder(checkpoint: Path) -> Path:
+    """Return where Spark's stores keep the state; what else a stream keeps, of operators of the user's, is Spark's."""
+    return checkpoint / "state"
 
 
 def lock_file(checkpoint: Path) -> Path:
@@ -97,7 +87,7 @@ class SourceOffsets:
 
     def drop(self, batch_id: int) -> None:
         """Forget a batch that has not ended, and the state that its tasks may have written."""
-        for state in (self._spark / "state").glob(f"*/[0-9]*/{batch_id + 1}.*"):
+        for state in state_folder(self._spark.parent).glob(f"*/[0-9]*/{batch_id + 1}.*"):
             state.unlink()
         _checksum_of(self._spark / "offsets" / str(batch_id)).unlink(missing_ok=True)
         (self._spark / "offsets" / str(batch_id)).unlink()
@@ -135,50 +125,3 @@ def _read(file: Path) -> tuple[bytes, TopicOffsets]:
         message = f"Spark's file of offsets {file} has a form that this release does not know; nothing is changed"
         raise BucketsError(message)
     return head + separator, offsets
-
-
-def find_state(checkpoint: Path) -> None:
-    """Let Spark find the schema of the state where a checkpoint lies now; who calls this holds the checkpoint."""
-    for metadata, text in _elsewhere(checkpoint):
-        # Hadoop's checksum of the file as it was; without one nothing is compared.
-        metadata.with_name(f".{metadata.name}.crc").unlink(missing_ok=True)
-        write_whole(metadata, text)
-
-
-def check_found(checkpoint: Path) -> None:
-    """See that Spark finds the schema of the state, before it is read by somebody who may not write."""
-    for metadata, _ in _elsewhere(checkpoint):
-        message = (
-            f"checkpoint {checkpoint} was moved or copied here, and {metadata} still names the place before; start the "
-            "job on it once, or export it, and ask again"
-        )
-        raise BucketsError(message)
-
-
-def _elsewhere(checkpoint: Path) -> Iterator[tuple[Path, str]]:
-    """Yield what is said of the state and names files elsewhere that are here, and what is to be said."""
-    state = spark_folder(checkpoint) / "state"
-    operators = [*state.iterdir()] if state.is_dir() else []
-    for folder in (operator / "_metadata" / "v2" for operator in operators):
-        for metadata in [*folder.iterdir()] if folder.is_dir() else []:
-            if metadata.name.isdecimal():
-                version, _, written = metadata.read_text(encoding="utf-8").partition("\n")
-                data = json.loads(written)
-                for store in data["stateStoreInfo"]:
-                    store["stateSchemaFilePaths"] = [
-                        _here(state, path) for path in store.get("stateSchemaFilePaths", [])
-                    ]
-                if data != json.loads(written):
-                    yield metadata, f"{version}\n{json.dumps(data, separators=(',', ':'))}"
-
-
-def _here(state: Path, written: str) -> str:
-    """Return where a file of the state is, as Spark writes it; one that is not in this checkpoint stays as it was."""
-    _, found, within = written.rpartition(f"/{state.parent.name}/{state.name}/")
-    path = state / within
-    if not found or not path.is_file():
-        return written
-    if isinstance(path, StorePath):
-        return str(path)
-    named = Path(written.removeprefix("file:"))
-    return written if named.is_file() and named.samefile(path) else f"file:{path.absolute()}"

@@ -40,11 +40,6 @@ def spark_version() -> str:
         return LOCKED_SPARK
 
 
-def compiles_own() -> bool:
-    """Return whether our own classes fit the Spark that is installed: the stage that they extend is 4.2's."""
-    return line_of(spark_version()) != "4.1"
-
-
 def jar_folder() -> Path:
     """Return the folder of the jars: what BUCKETS_JARS names, else with the user's caches, or in the environment."""
     named = os.environ.get(FOLDER_VARIABLE)
@@ -74,13 +69,13 @@ def pyspark_jars() -> Path | None:
 def own_jar(folder: Path) -> Path:
     """Return the jar in a folder; it is compiled if it is not there."""
     sources = {
-        file.name: file.read_bytes() for file in importlib.resources.files("buckets.java").joinpath("bulk").iterdir()
+        file.name: file.read_bytes() for file in importlib.resources.files("buckets.java").joinpath("state").iterdir()
     }
     version = spark_version()
     digest = hashlib.blake2b(
         b"\0".join([version.encode(), *(sources[name] for name in sorted(sources))]), digest_size=8
     )
-    jar = folder / f"buckets-bulk-{digest.hexdigest()}.jar"
+    jar = folder / f"buckets-state-{digest.hexdigest()}.jar"
     if not jar.exists():
         _compile(sources, version, jar)
     return jar
@@ -91,7 +86,7 @@ def _compile(sources: dict[str, bytes], version: str, jar: Path) -> None:
     if spark is None:
         message = "there is no pyspark with its jars in this Python environment: run make setup"
         raise BucketsError(message)
-    with tempfile.TemporaryDirectory(prefix="buckets-bulk-") as name:
+    with tempfile.TemporaryDirectory(prefix="buckets-state-") as name:
         workspace = Path(name)
         (workspace / "classes").mkdir()
         for source, text in sources.items():
@@ -104,7 +99,7 @@ def _compile(sources: dict[str, bytes], version: str, jar: Path) -> None:
         )
         if not succeeded:
             message = (
-                f"cannot compile the classes of buckets/java/bulk for pyspark {version}: "
+                f"cannot compile the classes of buckets/java/state for pyspark {version}: "
                 f"{' '.join(output.decode(errors='replace').split())[-_SHOWN:] or 'it took too long'}"
             )
             raise BucketsError(message)
@@ -172,7 +167,7 @@ def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
     """Return the paths of all jars of Spark, whole and checked, and of our own; fetches those that are not there."""
     spark_line(spark_version())
     fetched = whole_jars(SPARK_JARS, jar_folder(), say)
-    return [*fetched, own_jar(jar_folder())] if compiles_own() else fetched
+    return [*fetched, own_jar(jar_folder())]
 
 
 def s3_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:

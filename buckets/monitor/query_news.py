@@ -119,7 +119,7 @@ class QueryNews:
         if progress is None:
             return cls(is_idle=is_idle)
         phases_s = {name: took_ms / 1000 for name, took_ms in progress.get("durationMs", {}).items()}
-        return cls(partitions_behind(progress), is_idle, _state_of(progress), phases_s)
+        return cls(partitions_behind(progress), is_idle, phases_s=phases_s)
 
     @property
     def lag(self) -> int | None:
@@ -141,18 +141,6 @@ class QueryNews:
             "schema": dict(self.schema),
             "topics_appeared": self.topics_appeared,
         }
-
-
-def _state_of(progress: dict[str, Any]) -> dict[str, int]:
-    """Return what a report says of the state, summed over the stateful operators."""
-    state: Counter[str] = Counter()
-    for operator in progress.get("stateOperators", ()):
-        sizes = {
-            "memory_bytes": operator.get("memoryUsedBytes"),
-            "disk_bytes": operator.get("customMetrics", {}).get("rocksdbSstFileSize"),
-        }
-        state.update({name: size for name, size in sizes.items() if isinstance(size, int)})
-    return dict(state)
 
 
 NEWS_EVERY_S = 2.0

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from buckets.archive.arrived_rows import ArrivedInTask, archived_rows
 from buckets.checkpoint.identity import Terms
@@ -16,32 +15,31 @@ from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, spill_of_task, terms_of_task
 from buckets.spark.frame_rows import ROW, rows_payload
-from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream
+from buckets.spark.windows import Stage
 from buckets.spark.worker import settle
 
 COLUMNS = "shard int, payload binary"
 
 
-def fan_out_stage(arrivals: ArrivalStream, shard_keys: ShardKeys, is_archived: bool = False) -> DataFrame:
-    """Turn arrivals into messages to the shards, and with `is_archived` into rows of the archive besides."""
+def fan_out_stage(arrivals: ArrivalStream, is_archived: bool = False) -> Stage:
+    """Return what turns arrivals into messages to the shards, and with `is_archived` rows of the archive besides."""
     normalise = arrivals.normalise
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rule_set, terms, lists = rule_set_of_task(), terms_of_task(), lists_of_task()
         arrived = ArrivedInTask() if is_archived else None
-        yield from fan_out_rows(normalise(batches, terms.event_schema), shard_keys, rule_set, terms, lists, arrived)
+        yield from fan_out_rows(normalise(batches, terms.event_schema), rule_set, terms, lists, arrived)
         handed_over = None if arrived is None else arrived.handed_over(spill_of_task()[0] / f"{uuid.uuid4()}.arrived")
         if handed_over is not None:
             yield _messages([PASSING], [payload.ARRIVED + handed_over.packed()])
         settle()
 
-    return arrivals.frame.mapInArrow(stage, COLUMNS)
+    return stage
 
 
 def fan_out_rows(
     arrivals: Iterable[pa.RecordBatch],
-    shard_keys: ShardKeys,
     rule_set: RuleSet,
     terms: Terms,
     lists: Lists = NO_LISTS,
@@ -61,8 +59,7 @@ def fan_out_rows(
                 messages.append(ShardMessage(PASSING, rows_payload(rows)))
             if arrived is not None:
                 arrived.take(archived_rows(rows, parsed, schema))
-            shards = [shard_keys.key_of(message.shard) for message in messages]
-            yield _messages(shards, [message.payload for message in messages])
+            yield _messages([message.shard for message in messages], [message.payload for message in messages])
 
 
 def _messages(shards: Sequence[int], payloads: Sequence[bytes]) -> pa.RecordBatch:

@@ -23,7 +23,6 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.job_record import lock_for
 from buckets.checkpoint.lock import Lock
-from buckets.checkpoint.source_offsets import find_state
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings, precision_faults, raw_window_fault
 from buckets.config.lists import list_fault
@@ -62,6 +61,7 @@ from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.running import Patience
 from buckets.spark.session import QUERY_SETTINGS, remember_shards
 from buckets.spark.sources import open_frame
+from buckets.spark.spark_version import check_own_jar
 from buckets.stores.location import location
 
 _OUTPUT = "dataframe"  # In the terms of a batch
@@ -270,7 +270,8 @@ class LiveFrame:
             available_now: whether to do what is there, and end.
 
         Raises:
-            FrameError: there is no function (`NO_FUNCTION`); the interval is none, or goes with `available_now`
+            FrameError: there is no function (`NO_FUNCTION`); the session lacks the jar of `session_settings`
+                (`NO_JAR`); the interval is none, or goes with `available_now`
                 (`INVALID_INTERVAL`); the checkpoint is in use (`CHECKPOINT_IN_USE`), cannot be made
                 (`CHECKPOINT_UNWRITABLE`), or is damaged or was made for something else (`CHECKPOINT_MISMATCH`); the
                 rules cannot follow those in it (`INVALID_RULES`); Spark cannot start the query (`STREAM_FAILED`).
@@ -281,6 +282,8 @@ class LiveFrame:
         if available_now and interval is not None:
             message = "interval: goes without available_now, which does what is there and ends; leave one of them out"
             raise FrameError(message, "INVALID_INTERVAL")
+        with told_as("NO_JAR"):
+            check_own_jar()
         interval_ms = _interval_ms("0ms" if interval is None else interval)
         basis, checkpoint = CheckpointIdentity(self.source, self.schema, self.engine), Checkpoint(self.checkpoint)
         with told_as("CHECKPOINT_MISMATCH"):
@@ -288,7 +291,6 @@ class LiveFrame:
         try:
             with told_as("CHECKPOINT_MISMATCH"):
                 checkpoint.check()
-                find_state(checkpoint.path)
                 carried_over = checkpoint.job.carried_over(basis)
                 identity = checkpoint.job.open(basis)
             query = self._query(checkpoint, lock, identity)

@@ -19,7 +19,7 @@ from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.job_record import lock_for
 from buckets.checkpoint.lock import Lock, LostLease
 from buckets.checkpoint.record_files import OwnedFolder
-from buckets.checkpoint.source_offsets import SourceOffsets, find_state, records_folder
+from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import Outage
@@ -223,7 +223,6 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
         guard.find()
     if guard is not None and new_topic is None:
         guard.check()
-    find_state(job.checkpoint)
     carried_over = checkpoint.job.carried_over(basis)
     identity = checkpoint.job.open(basis)
     for folder in (output, archive):

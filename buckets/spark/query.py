@@ -8,6 +8,7 @@ before anything is written.
 import contextlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.list_versions import lists_in
 from buckets.checkpoint.lock import Lock
-from buckets.checkpoint.source_offsets import spark_folder
+from buckets.checkpoint.source_offsets import spark_folder, state_folder
 from buckets.clock import epoch_ms
 from buckets.config.settings import StateSettings
 from buckets.delta.upkeep import Upkeep
@@ -36,16 +37,16 @@ from buckets.monitor.query_news import QueryNews
 from buckets.monitor.words import TimeNotes
 from buckets.rules.completeness import Filled
 from buckets.rules.rule_set import RuleSet, encode_rule_set
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.batch_properties import set_batch
-from buckets.spark.fan_out import fan_out_stage
+from buckets.spark.fan_out import COLUMNS, fan_out_stage
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
-from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream
-from buckets.spark.spark_version import leak
+from buckets.spark.spark_version import check_own_jar
 from buckets.spark.spilled import spill_folder
-from buckets.spark.windows import windows_stage
+from buckets.spark.windows import PRODUCED, score_stage
 from buckets.state.bounds import Bounds
 
 if TYPE_CHECKING:  # What only some jobs have.
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # What only some jobs have.
     from buckets.webhook.delivery import Delivery
 
 DRIVER_BYTES = 1 << 26  # Payloads of a batch up to this size come to the driver; it is some 80,000 alerts
+_SIZES = {"memory_bytes": "memoryUsedBytes", "disk_bytes": "rocksdbSstFileSize"}
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,21 @@ class ScoringQuery:
         on_phase: Callable[[str], None] = lambda line: None,
         reading: str = "",
     ) -> None:
-        """Keep what is needed to start; `on_phase` is told what is followed, and `reading` once the source is read."""
+        """Keep what is needed to start; `on_phase` is told what is followed, and `reading` once the source is read.
+
+        Raises:
+            BucketsError: the session finds no jar of ours.
+        """
+        check_own_jar()
         self._scoring, self._on_batch, self._on_phase, self._reading = scoring, on_batch, on_phase, reading
         self._arrivals, engine = scoring.arrivals, scoring.terms.engine
         self._bounds = Bounds.of_each(scoring.state.log, scoring.state.cache, engine.shards)
         partitions = scoring.partitions or shuffle_partitions(scoring.arrivals.frame.sparkSession)
         self._partitions = scoring.checkpoint.job.spread(partitions)
-        self._shard_keys = ShardKeys.of(engine.shards, self._partitions)
         self._driver = DriverStore(scoring.checkpoint.driver)
         self._spilled = spill_folder(scoring.checkpoint.path)
+        self._state_folder = str(state_folder(scoring.checkpoint.path))
+        self.state_sizes = Counter[str]()  # of the state's stores after the latest batch, by Spark's names
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
 
@@ -110,14 +118,15 @@ class ScoringQuery:
         scoring, is_first = self._scoring, self._query is None
         if not is_first and scoring.reopen is not None:
             self._arrivals = scoring.reopen()
-        messages = fan_out_stage(self._arrivals, self._shard_keys, scoring.archive is not None)
+        fan_out = fan_out_stage(self._arrivals, scoring.archive is not None)
+        score, produced = score_stage(self._bounds), from_arrow_schema(PRODUCED)
         if scoring.single_stage:
-            messages = messages.coalesce(1)
-        produced = windows_stage(messages, self._bounds, self._shard_keys)
-        writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
+            frame = self._arrivals.frame.coalesce(1).mapInArrow(lambda batches: score(fan_out(batches)), produced)
+        else:
+            messages = self._arrivals.frame.mapInArrow(fan_out, COLUMNS).repartitionById(self._partitions, "shard")
+            frame = messages.mapInArrow(score, produced)
+        writer = frame.writeStream.outputMode("update").foreachBatch(run_batch)
         partitions = {PARTITIONS: str(self._partitions)} if scoring.session else {}
-        if is_first and interval_ms is not None and (leaked := leak()):
-            scoring.patience.say(leaked)
         with settings_while(self._arrivals.frame.sparkSession, {**scoring.session, **partitions}):
             self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:
@@ -138,9 +147,9 @@ class ScoringQuery:
         context, encoded = produced.sparkSession.sparkContext, encode_rule_set(rule_set)
         set_batch(context, encoded, terms, lists, fills, (spilled, DRIVER_BYTES))
         scoring.lock.check()
-        batch = score_batch(produced, batch_id, rule_set, terms, stores, lists_in(*lists))
+        batch = score_batch(produced, batch_id, rule_set, terms, stores, self._state_folder, lists_in(*lists))
         self._check(batch)
-        scored_s = time.perf_counter()
+        self.state_sizes, scored_s = batch.state, time.perf_counter()
         self._running.progress()
         scoring.lock.check()
         scoring.sink.write(batch)
@@ -232,6 +241,9 @@ class ScoringQuery:
         guard = scoring.guard
         return replace(
             news_of(self._query),
+            state={
+                name: self.state_sizes[of_spark] for name, of_spark in _SIZES.items() if of_spark in self.state_sizes
+            },
             fills=[fill.to_json() for fill in fills],
             webhook={} if scoring.delivery is None else scoring.delivery.counts(),
             schema={} if scoring.schemas is None else scoring.schemas.to_json(),

@@ -1,8 +1,10 @@
 """A scored batch, which gives a sink its outputs as tables or says in which files large ones lie."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -19,14 +21,17 @@ from buckets.engine.storage.shard_store import DriverStores
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
+from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, terms_of_task
 from buckets.spark.spilled import Spilled, beyond_share, payloads_of, spilled
-from buckets.spark.windows import PRODUCED
+from buckets.spark.state_client import fetch
+from buckets.spark.windows import PRODUCED, as_rows
 from buckets.spark.worker import settle
 
 Share = TypeVar("Share")
 _TASKS_A_CORE = 2
-_COLUMNS = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload", pa.binary())])
+STATE = "state"
+"""The output that says how large a task's store is."""
 
 
 def run_as_second_job(
@@ -36,13 +41,11 @@ def run_as_second_job(
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-        for produced in work(shares[number] for number in numbers):
-            columns = [[produced.output], [produced.rows], [produced.payload]]
-            yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, _COLUMNS.types)), schema=_COLUMNS)
+        yield from (as_rows([produced]) for produced in work(shares[number] for number in numbers))
         settle()
 
     tasks = min(len(shares), _TASKS_A_CORE * session.sparkContext.defaultParallelism)
-    rows = session.range(0, len(shares), 1, tasks).mapInArrow(stage, PRODUCED).collect()
+    rows = session.range(0, len(shares), 1, tasks).mapInArrow(stage, from_arrow_schema(PRODUCED)).collect()
     return [Produced(row.output, row.rows, bytes(row.payload)) for row in rows]
 
 
@@ -80,6 +83,7 @@ class ScoredBatch:
     session: SparkSession  # of Spark, for what executors do with the latter
     arrived: Sequence[ArrivedRows] = ()  # what each task has read; empty where nothing is archived
     has_files: bool = False  # whether something of it lies in files, which go when it is written
+    state: Counter[str] = field(default_factory=Counter)  # sizes of the state's stores, summed, by Spark's names
 
     @property
     def fills(self) -> list[bytes]:
@@ -127,21 +131,40 @@ class Sink(Protocol):
         """Write what a batch produced, once, however often the batch is run."""
 
 
+def run_batch(produced: DataFrame, state_folder: str, version: int) -> tuple[list[Produced], Counter[str]]:
+    """Run tasks that put out rows of `windows.PRODUCED`, each with a version of its store, and commit the next.
+
+    Returns what they put out, and sizes of their stores, summed, by Spark's names.
+    """
+    session: Any = produced.sparkSession
+    where = session._jvm.buckets.StateTasks.run(produced._jdf, state_folder, version)
+    rows, state = [], Counter[str]()
+    for packed in fetch(where):
+        end = 1 + packed[0]
+        output, count, payload = packed[1:end].decode(), packed[end : end + 8], packed[end + 8 :]
+        if output == STATE:
+            state.update(json.loads(payload))
+        else:
+            rows.append(Produced(output, int.from_bytes(count, "little"), payload))
+    return rows, state
+
+
 def score_batch(
     produced: DataFrame,
     batch_id: int,
     rule_set: RuleSet,
     terms: Terms,
     stores: DriverStores,
+    state_folder: str,
     lists: Lists = NO_LISTS,
 ) -> ScoredBatch:
     """Score a batch, with one action; where parts of rules are too many for the driver, with another one.
 
-    `produced` are rows of `windows.PRODUCED`, which the action computes, and `stores` the state on the driver.
+    `produced` are rows of `windows.PRODUCED`, which the action computes, `stores` the state on the driver, and
+    `state_folder` is where the state of shards lies.
     """
     session = produced.sparkSession
-    # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
-    rows = [Produced(row.output, row.rows, bytes(row.payload)) for row in produced.collect()]
+    rows, state = run_batch(produced, state_folder, batch_id)
     scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists, terms.features)
     arrived = [ArrivedRows.read(row.payload) for row in rows if row.output == ARRIVED]
     has_files = any(spilled(row.payload) is not None for row in rows) or any(each.path for each in arrived)
@@ -156,7 +179,7 @@ def score_batch(
         for each in (payloads_of(row.payload) if row.output in needed else [row.payload])
     ]
     met, account = complete_batch(batch_id, read, scorer, rule_set, stores, is_thinned)
-    return ScoredBatch(account, rule_set, terms, [*rows, *met], session, arrived, has_files)
+    return ScoredBatch(account, rule_set, terms, [*rows, *met], session, arrived, has_files, state)
 
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:

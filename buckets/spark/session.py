@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from buckets.config.settings import START_PATIENCE_MS
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
-from buckets.java.jars import compiles_own, jar_paths, s3_jar_paths
+from buckets.java.jars import jar_paths, s3_jar_paths
 from buckets.java.java import find_java
 from buckets.spark.session_folder import (
     S3A,
@@ -30,7 +30,6 @@ from buckets.spark.session_folder import (
     STORE_FILE_MANAGER,
     SessionFolder,
     SessionPlaces,
-    has_class,
     has_places,
     jvm_has_ended,
     kill_jvm,
@@ -143,10 +142,6 @@ minutes, mostly for code with which Spark plans a batch. With ten times its coun
 _SMALLER_HEAP = ("-XX:GCTimeRatio=4", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
 """Java collects garbage before it takes more of the system's memory, and gives back what it does not need: after a
 million payments over 13 groupings a JVM has 1.1 to 1.5 GB and not 2.3, for 10 s of collecting and not 2."""
-_EXTENSIONS, _BULK_EXTENSION = "spark.sql.extensions", "buckets.BulkExtension"
-"""Ours makes one call of entries of the state that are read or written together, and not one each: a payment whose key
-lies in the store costs the task's thread 5 us of CPU with it and 27 us without."""
-_WITH_BULK = f"io.delta.sql.DeltaSparkSessionExtension,{_BULK_EXTENSION}"
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 """What says how the files of a checkpoint are written, here where they lie on a disk."""
 SETTINGS: Mapping[str, str] = {
@@ -159,6 +154,8 @@ SETTINGS: Mapping[str, str] = {
     # Without a count of all entries, for which each put reads first: RocksDB's own time for 226,000 puts of new keys
     # is 1.4 s with it, and 0.7 s without.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Spark sees itself whether all tasks of an operator with state have committed; ours are seen by their rows.
+    "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
     # Checksum files double the small files of a checkpoint; RocksDB and Parquet keep checksums of their own. Time of
     # a small batch: no difference beyond noise.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
@@ -189,7 +186,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.files.openCostInBytes": str(2**40),
     # A Delta snapshot of a small table in two tasks, not fifty.
     "spark.databricks.delta.snapshotPartitions": "2",
-    _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A machine that is very busy, or was asleep, is no reason to end: Python is waited for two minutes and not 15 s
     # to prove who it is, an executor ten minutes and not two to be heard of.
@@ -211,6 +208,7 @@ QUERY_SETTINGS = {
         "spark.sql.streaming.stateStore.providerClass",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
+        "spark.sql.streaming.stateStore.commitValidation.enabled",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled",
         "spark.databricks.delta.snapshotPartitions",
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled",
@@ -238,13 +236,10 @@ def _settings_of_job(
     cores, own = os.cpu_count() or 2, settings_of_user(extra)
     jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
     has_executors = not is_local(own.get("spark.master", "local"))
-    # Who submits a job may have left our own jar out.
-    has_bulk_extension = has_class(_BULK_EXTENSION) if under_spark_submit() else compiles_own()
     options = " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_JAVA_OPTIONS, "")))
     named_places = session_places.settings(options, has_executors)
     settings = {
         **SETTINGS,
-        **({_EXTENSIONS: _WITH_BULK} if has_bulk_extension else {}),
         **store_settings(stores),
         **({FILE_MANAGER: STORE_FILE_MANAGER} if isinstance(checkpoint, StorePath) else {}),
         "spark.master": f"local[{cores}]",
@@ -269,15 +264,15 @@ def _with_jars(jars: Sequence[Path]) -> dict[str, str]:
 
 
 def session_settings() -> dict[str, str]:
-    """Return settings with which a session of yours scores a stream as fast as a job, and reads and writes Delta.
+    """Return settings with which a session of yours scores streams, and reads and writes Delta.
 
-    `SparkSession.builder.config(map=buckets.spark.session_settings())` takes them. Without them a stream gives the same
-    results; a session that is there already cannot take them.
+    `SparkSession.builder.config(map=buckets.spark.session_settings())` takes them; a session that is there already
+    cannot. What is needed of them is our jar (`spark.jars`); with the others a stream is as fast as a job.
     """
     catalog, sockets = "spark.sql.catalog.spark_catalog", "spark.python.unix.domain.socket.enabled"
-    names = (catalog, sockets, "spark.hadoop.fs.file.impl", FILE_MANAGER, "spark.databricks.delta.snapshotPartitions")
-    extensions = _WITH_BULK if compiles_own() else SETTINGS[_EXTENSIONS]
-    return {**{name: SETTINGS[name] for name in names}, _EXTENSIONS: extensions, **_with_jars(jar_paths())}
+    of_files = ("spark.hadoop.fs.file.impl", FILE_MANAGER, "spark.databricks.delta.snapshotPartitions")
+    names = ("spark.sql.extensions", catalog, sockets, *of_files)
+    return {**{name: SETTINGS[name] for name in names}, **_with_jars(jar_paths())}
 
 
 STOP_WITHIN_S = 30.0
@@ -405,6 +400,7 @@ class _AtExit:
             return
         self._began.set()
         with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
+            self._session.sparkContext._jvm.buckets.StateTasks.stop()  # type: ignore[union-attr]
             self._session.stop()
         if not under_spark_submit():
             kill_jvm()  # it has nothing left to do, and would outlive this process by seconds

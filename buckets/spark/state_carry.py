@@ -3,12 +3,13 @@
 An import makes a checkpoint for other settings:
 
 1. The records are written as they were, and a new version of the rules where their groups change.
-2. The state is written by Spark's own state store, in one batch of an operator that does nothing else.
-3. That batch gets the number of the last batch of the export: its offsets, and the versions of the stores. So batches
+2. The state is written by Spark's own state store, by tasks that do nothing else.
+3. The version of the stores gets the number of the last batch of the export, whose offsets are carried over. So batches
    go on being numbered, and Delta tables take the next one as what comes after all that they have.
 4. The record of the job is written last; until then the folder is no checkpoint.
 """
 
+import json
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +23,6 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 
 import buckets
 from buckets.archive.archive import table_of
@@ -33,7 +33,7 @@ from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.job_record import Import, job_file
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.record_files import OwnedFolder
-from buckets.checkpoint.source_offsets import find_state, lock_file, spark_folder
+from buckets.checkpoint.source_offsets import lock_file, spark_folder, state_folder
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.delta.whole_table import last_number
@@ -48,11 +48,10 @@ from buckets.files import remove_tree, write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.group import Group
 from buckets.spark.arrow_types import from_arrow_schema
-from buckets.spark.running import Batch, Patience, Running, begin_query
-from buckets.spark.session import FILE_MANAGER, SETTINGS, shuffle_partitions
-from buckets.spark.shard_keys import ShardKeys
+from buckets.spark.scored_batch import run_batch
+from buckets.spark.session import FILE_MANAGER, SETTINGS, settings_while, shuffle_partitions
 from buckets.spark.state_reader import read_entries
-from buckets.spark.windows import MESSAGES, PRODUCED, Install
+from buckets.spark.windows import MESSAGES, PRODUCED, install_stage
 from buckets.state_transfer.export_manifest import (
     CHECKED,
     KEYS,
@@ -67,8 +66,8 @@ from buckets.state_transfer.export_manifest import (
     check_row_counts,
     check_table,
     last_batch,
+    number_state,
     plan_import,
-    renumber_batch,
     rows_of,
 )
 from buckets.state_transfer.shard_times import (
@@ -114,7 +113,6 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         message = f"--to {folder} is there already, and an export is written into a new folder; name another one"
         raise BucketsError(message)
     with Lock(checkpoint):
-        find_state(checkpoint)
         batch_id = last_batch(checkpoint)
         say(f"reading the state after batch {batch_id}")
         rule_set = known.versions.latest_rule_set()
@@ -212,7 +210,6 @@ def _records(checkpoint: Path, batch_id: int) -> pa.Table:
     return pa.table([pa.array(map(str, files), pa.string()), pa.array(content, pa.binary())], schema=RECORD_COLUMNS)
 
 
-_STATE_METADATA = "_metadata"
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
 """The columns of voters whose keys have been found."""
 
@@ -261,12 +258,10 @@ def _import_into(
         say("writing the state")
         messages = Path(work) / "messages"
         partitions = shuffle_partitions(spark)
-        _messages(spark, folder, plan.carried, ShardKeys.of(plan.basis.engine.shards, partitions), messages)
-        # Spark writes the state in a batch that gets the number and the offsets of the last one of the export.
-        of_spark, kept = spark_folder(checkpoint), Path(work) / "kept"
-        of_spark.rename(kept)
-        _install(spark, messages, plan.carried, of_spark)
-        renumber_batch(of_spark, kept, plan.manifest.batch_id)
+        _messages(spark, folder, plan.carried, messages)
+        _install(spark, messages, plan.carried, partitions, state_folder(checkpoint))
+        number_state(checkpoint, plan.manifest.batch_id)
+        write_whole(spark_folder(checkpoint) / "metadata", json.dumps({"id": str(uuid.uuid4())}))  # of Spark's query
         known.job.begin_imported(plan.basis, plan.manifest.identity, life, partitions)
 
 
@@ -285,10 +280,7 @@ def _import_into_store(
         for file in sorted(files, key=lambda file: file == job_file(made).relative_to(made)):
             if file.suffix == ".crc":  # of Hadoop, for a disk
                 continue
-            content = (made / file).read_bytes()
-            if _STATE_METADATA in file.parts:  # Spark looks for the schema of the state where this says
-                content = content.replace(f"file:{made}".encode(), str(checkpoint).encode())
-            write_whole(checkpoint / file, content)
+            write_whole(checkpoint / file, (made / file).read_bytes())
 
 
 def _check_new(checkpoint: Path) -> None:
@@ -367,24 +359,22 @@ def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
             known.batches.keep(batch_id, msgspec.structs.replace(record, driver=batch_id))
 
 
-def _messages(spark: SparkSession, folder: Path, carried: Regrouping, shard_keys: ShardKeys, to: Path) -> None:
+def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) -> None:
     """Write what is put into the state, as files of `MESSAGES`."""
     keys = _rows(spark, folder / KEYS, "shard int, state_key binary, head binary, policies binary")
     pages = _rows(spark, folder / PAGES, "shard int, state_key binary, page binary")
     for rows, carry in ((keys, _carried_keys), (pages, _carried_pages)):
-        made = rows.mapInArrow(partial(carry, carried, shard_keys), MESSAGES)
+        made = rows.mapInArrow(partial(carry, carried), from_arrow_schema(MESSAGES))
         made.write.mode("append").option("compression", "zstd").parquet(str(to))
     shards = DeltaTable(folder / SHARDS).to_pyarrow_table().to_pylist()
     times = {row["shard"]: ShardTimes.read(row["overview"], row["voters"]) for row in shards}
     now = carried_times(times, _resolved(keys, times), carried)
     blank = dict.fromkeys(MESSAGES.names)
     written = [
-        blank
-        | {"shard": shard_keys.key_of(shard), "overview": of_shard.overview(), "voters": of_shard.clock().to_bytes()}
+        blank | {"shard": shard, "overview": of_shard.overview(), "voters": of_shard.clock().to_bytes()}
         for shard, of_shard in now.items()
     ]
-    schema = pa.schema({name: pa.int32() if name == "shard" else pa.binary() for name in MESSAGES.names})
-    pq.write_table(pa.Table.from_pylist(written, schema=schema), to / "times.parquet")
+    pq.write_table(pa.Table.from_pylist(written, schema=MESSAGES), to / "times.parquet")
 
 
 def _rows(spark: SparkSession, table: Path, columns: str) -> DataFrame:
@@ -408,17 +398,13 @@ def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
     return [(row.shard, row.group_id, row.voter, row.key) for row in rows]
 
 
-def _carried_keys(
-    carried: Regrouping, shard_keys: ShardKeys, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _carried_keys(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         now = carried_state_keys(batch["state_key"].to_pylist(), carried)
-        yield _message_batch(now, shard_keys, batch, ["head", "policies"])
+        yield _message_batch(now, batch, ["head", "policies"])
 
 
-def _carried_pages(
-    carried: Regrouping, shard_keys: ShardKeys, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _carried_pages(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         state_keys = batch["state_key"].to_pylist()
         heads = carried_state_keys([state_key[:-PAGE_BYTES] for state_key in state_keys], carried)
@@ -426,32 +412,26 @@ def _carried_pages(
             None if head is None else (head[0], head[1] + state_key[-PAGE_BYTES:])
             for head, state_key in zip(heads, state_keys, strict=True)
         ]
-        yield _message_batch(now, shard_keys, batch, ["page"])
+        yield _message_batch(now, batch, ["page"])
 
 
-def _message_batch(
-    now: list[tuple[int, bytes] | None], shard_keys: ShardKeys, batch: pa.RecordBatch, names: list[str]
-) -> pa.RecordBatch:
+def _message_batch(now: list[tuple[int, bytes] | None], batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     """Return messages to the shards and keys that entries have now; those that have none are left out."""
     kept = pa.array([index for index, entry in enumerate(now) if entry is not None], pa.int64())
     entries = [entry for entry in now if entry is not None]
     columns = {
-        "shard": pa.array([shard_keys.key_of(shard) for shard, _ in entries], pa.int32()),
+        "shard": pa.array([shard for shard, _ in entries], pa.int32()),
         "state_key": pa.array([state_key for _, state_key in entries], pa.binary()),
     } | {name: batch[name].take(kept) for name in names}
     arrays = [columns.get(name, pa.nulls(len(entries), pa.binary())) for name in MESSAGES.names]
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
 
 
-def _install(spark: SparkSession, messages: Path, carried: Regrouping, checkpoint: Path) -> None:
-    """Make Spark's part of a new checkpoint, with state as after a batch 0, of files of `MESSAGES`."""
-    stream = spark.readStream.schema(MESSAGES).parquet(str(messages))
-    produced = stream.groupBy("shard").transformWithState(Install(carried), PRODUCED, "update", "none")
-
-    def begin(interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
-        return begin_query(produced.writeStream.outputMode("update").foreachBatch(run_batch), checkpoint, interval_ms)
-
-    def put(frame: DataFrame, batch_id: int) -> None:
-        frame.count()
-
-    Running(begin, put, Patience()).run(None)
+def _install(spark: SparkSession, messages: Path, carried: Regrouping, partitions: int, state: Path) -> None:
+    """Make the state as after a batch 0, a snapshot of each partition's store, of files of `MESSAGES`."""
+    rows = spark.read.schema(from_arrow_schema(MESSAGES)).parquet(str(messages))
+    installed = rows.repartitionById(partitions, "shard").mapInArrow(
+        install_stage(carried), from_arrow_schema(PRODUCED)
+    )
+    with settings_while(spark, {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false"}):
+        run_batch(installed, str(state), 0)

@@ -1,8 +1,9 @@
-"""Reads a checkpoint's state with Spark's own reader, from a query that has ended or that still runs."""
+"""Reads a checkpoint's state from Spark's stores, of a query that has ended or that still runs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F
 
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.driver_state import Checkpoint
-from buckets.checkpoint.source_offsets import check_found, check_readable, spark_folder
+from buckets.checkpoint.source_offsets import SourceOffsets, state_folder
 from buckets.engine.storage.shard_store import (
     GROUP_BYTES,
     HEADS,
@@ -25,8 +26,6 @@ from buckets.engine.storage.shard_store import (
 )
 from buckets.errors import BucketsError
 from buckets.spark.arrow_types import from_arrow_schema
-from buckets.spark.shard_keys import ShardKeys
-from buckets.spark.windows import STATE
 from buckets.state.live_log import decode_segment
 from buckets.timeline.inspection import TimelineView, summarise_heads, view_timeline
 
@@ -66,18 +65,7 @@ class StateStats:
 
 def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
     """Read the entries of one of the maps of `store`, as columns `shard`, `state_key` and `value`."""
-    check_readable(checkpoint)
-    check_found(checkpoint)
-    # The reader reports to the coordinator of state stores, which comes with the session's query manager.
-    _ = spark.streams.active
-    reader = spark.read.format("statestore").option("path", str(spark_folder(checkpoint))).option("stateVarName", STATE)
-    record = Checkpoint(checkpoint).job
-    shard_keys = ShardKeys.of(record.written()["shards"], record.partitions)
-    stored = reader.load().select(
-        shard_keys.shard_column("key.shard").alias("shard"),
-        F.col("user_map_key.key").alias("state_key"),
-        F.col("user_map_value.timeline").alias("value"),
-    )
+    stored = read_stored(spark, checkpoint)
     # Pages are never in the log.
     entries = stored if section == PAGES else _with_log(stored)
     first = F.substring("state_key", 1, GROUP_BYTES)
@@ -85,6 +73,16 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
         return entries.where(~first.isin([F.lit(bytearray(other)) for other in (PAGES, SCHEDULE, POLICIES)]))
     of_section = entries.where(first == F.lit(bytearray(section)))
     return of_section.withColumn("state_key", F.expr(f"substring(state_key, {len(section) + 1})"))
+
+
+def read_stored(spark: SparkSession, checkpoint: Path) -> DataFrame:
+    """Read what lies in the stores after the last batch that has ended, the log's segments as they are."""
+    record, ended = Checkpoint(checkpoint).job, SourceOffsets(checkpoint).ended
+    tasks: Any = spark.sparkContext._jvm.buckets.StateTasks  # type: ignore[union-attr]
+    version = 0 if ended is None else ended + 1
+    return DataFrame(
+        tasks.entries(spark._jsparkSession, str(state_folder(checkpoint)), version, record.partitions), spark
+    )
 
 
 def _with_log(stored: DataFrame) -> DataFrame:
@@ -124,7 +122,7 @@ def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _check(checkpoint: Path) -> None:
-    if not any((spark_folder(checkpoint) / "commits").glob("[0-9]*")):
+    if SourceOffsets(checkpoint).ended is None:
         message = f"checkpoint {checkpoint} holds no state yet: no batch has ended"
         raise BucketsError(message)
 

@@ -17,12 +17,7 @@ from typing import Any
 
 LOADED = (
     "pyspark.worker",
-    "buckets.spark.batch_properties",
     "buckets.spark.fan_out",
-    "buckets.spark.machine_caches",
-    "buckets.spark.state_client",
-    "buckets.spark.windows",
-    "buckets.state.layer",
 )
 """What workers import."""
 _ARCHIVE = re.compile(r"/(pyspark|py4j[^/]*)\.zip$")

@@ -61,7 +61,7 @@ class Layer(InColumns):
         if not len(unknown):
             return values
         asked = keys.take(unknown)
-        cache.remember(asked, ByteStrings.of(self._store.get(asked.to_list())))
+        cache.remember(asked, self._store.read(asked))
         return cache.find(keys)[0]
 
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:

@@ -9,7 +9,6 @@ EXPORT/export.json  the manifest, which is written last
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.identity import CheckpointIdentity, check_release
-from buckets.checkpoint.source_offsets import SourceOffsets, records_folder, spark_folder
+from buckets.checkpoint.source_offsets import SourceOffsets, records_folder, spark_folder, state_folder
 from buckets.duration import format_duration
 from buckets.engine.storage.key import shards_of
 from buckets.errors import BucketsError, first_line
@@ -196,7 +195,6 @@ def _differences(manifest: ExportManifest, basis: CheckpointIdentity, before: Ru
 
 
 _LEFT_OUT = ("in_use", "live.json", "job.json")  # Records of one checkpoint alone
-_HEADER_LINES = 2
 """What stands before the offsets in a file of them: the version of its form, and settings of the batch."""
 
 
@@ -223,42 +221,24 @@ def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
     files += sorted((spark / "sources").rglob("*"))
     # Spark looks for the batch before the last one too.
     files += [file for number in (batch_id - 1, batch_id) if (file := spark / "offsets" / str(number)).exists()]
+    files.append(spark / "commits" / str(batch_id))
     for file in files:
         if file.is_file() and not file.name.startswith("."):
             yield file.relative_to(checkpoint)
 
 
-def with_offsets(own: str, carried: str) -> str:
-    """Put the offsets that are carried over into the file of a batch of the new checkpoint, under its settings."""
-    own_lines, carried_lines = own.split("\n"), carried.split("\n")
-    if own_lines[0] != "v1" or carried_lines[0] != "v1" or len(carried_lines) <= _HEADER_LINES:
-        message = f"Spark's file of offsets has a form that this release does not know ({carried_lines[0][:40]!r})"
-        raise BucketsError(message)
-    return "\n".join([*own_lines[:_HEADER_LINES], *carried_lines[_HEADER_LINES:]])
+def number_state(checkpoint: Path, batch_id: int) -> None:
+    """Make of state as after a batch 0 that after another batch.
 
-
-def renumber_batch(spark: Path, carried: Path, batch_id: int) -> None:
-    """Make of Spark's part of a checkpoint, of one batch 0, one whose last batch is that of the one carried over.
-
-    The state after a batch is a snapshot of each partition's store, whose name is the number of the next batch; nothing
-    in it says so again. `carried` has what is carried over of Spark's folder: notes of the source, and offsets.
+    It is a snapshot of each partition's store, whose name is the number of the next batch; nothing in it says so again.
     """
-    own = (spark / "offsets" / "0").read_text(encoding="utf-8")
-    commit = (spark / "commits" / "0").read_text(encoding="utf-8")
-    for folder in ("offsets", "commits", "sources"):
-        shutil.rmtree(spark / folder)
-    if (carried / "sources").exists():
-        shutil.copytree(carried / "sources", spark / "sources")
-    for file in (carried / "offsets").iterdir():
-        write_whole(spark / "offsets" / file.name, with_offsets(own, file.read_text(encoding="utf-8")))
-    write_whole(spark / "commits" / str(batch_id), commit)
-    for partition in (spark / "state" / "0").glob("[0-9]*"):
+    for partition in (state_folder(checkpoint) / "0").glob("[0-9]*"):
         snapshot = partition / "1.zip"
         if not snapshot.exists():
             message = f"Spark has written no snapshot of the state in {partition}, as this release expects of it"
             raise BucketsError(message)
         # With another name, Hadoop's checksum file does not belong to it any more.
-        for other in (*partition.glob("*.changelog"), *partition.glob(".*.crc")):
+        for other in partition.glob(".*.crc"):
             other.unlink()
         snapshot.rename(partition / f"{batch_id + 1}.zip")
 

@@ -179,7 +179,7 @@ def test_the_jars_of_this_environment_are_the_pinned_ones_and_our_own():
 def test_our_own_jar_is_compiled_once_and_is_the_same_bytes_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     first = own_jar(tmp_path / "some folder")
     with zipfile.ZipFile(first) as archive:
-        assert {"buckets/BulkExtension.class", "buckets/BulkStateStoreProvider.class"} <= set(archive.namelist())
+        assert {"buckets/StateServer.class", "buckets/StateTasks.class"} <= set(archive.namelist())
     assert own_jar(tmp_path / "another").read_bytes() == first.read_bytes()
     take_java_away(monkeypatch)
     assert own_jar(tmp_path / "some folder") == first

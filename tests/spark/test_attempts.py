@@ -118,7 +118,10 @@ def partitions_written(job: JobFolder) -> list[bool]:
     newest = max((int(path.name) for path in (spark / "offsets").glob("[0-9]*")), default=-1)
     if newest < 1 or newest in committed_batches(job):
         return []
-    return [(folder / f"{newest + 1}.changelog").exists() for folder in sorted((spark / "state" / "0").glob("[0-9]*"))]
+    return [
+        (folder / f"{newest + 1}.changelog").exists()
+        for folder in sorted((job.checkpoint / "state" / "0").glob("[0-9]*"))
+    ]
 
 
 def is_before_the_state(written: list[bool]) -> bool:

@@ -72,7 +72,7 @@ def goes_on(spark, job: JobFolder, name: str, partitions: int, engine: dict) -> 
 
 
 def partitions_of(checkpoint: Path) -> int:
-    return len([*(checkpoint / "spark" / "state" / "0").glob("[0-9]*")])
+    return len([*(checkpoint / "state" / "0").glob("[0-9]*")])
 
 
 def plain(rows: list[Row]) -> list[str]:

@@ -21,7 +21,7 @@ from buckets.engine.storage.shard_store import (
     split_head_key,
     split_page_key,
 )
-from buckets.spark.windows import STATE
+from buckets.spark.state_reader import read_stored
 from buckets.state.bounds import Bounds
 from buckets.state.layer import Layer
 from buckets.state.live_log import PrivateCaches
@@ -65,10 +65,8 @@ Entries = dict[tuple[int, bytes], bytes]
 
 
 def stored(spark, job: JobFolder, section: bytes) -> Entries:
-    """The entries of one of the maps, from what Spark's own reader finds."""
-    _ = spark.streams.active
-    reader = spark.read.format("statestore").option("path", str(job.checkpoint / "spark")).option("stateVarName", STATE)
-    rows = reader.load().select("key.shard", "user_map_key.key", "user_map_value.timeline").collect()
+    """The entries of one of the maps, from all that lies in the stores."""
+    rows = read_stored(spark, job.checkpoint).collect()
     stores: dict[int, MemoryEntries] = defaultdict(MemoryEntries)
     for shard, key, value in rows:
         stores[shard].data[bytes(key)] = bytes(value)

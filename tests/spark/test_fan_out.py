@@ -4,14 +4,11 @@ from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.rules.rule_set import first_rule_set
 from buckets.spark.fan_out import fan_out_rows
-from buckets.spark.shard_keys import ShardKeys
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Row, arrivals
 
 RULES = first_rule_set([rule("r")])
 TERMS = Terms(event_schema=SCHEMA, engine=EngineSettings(shards=4), evaluations=False, output="delta")
-
-KEYS = ShardKeys.of(TERMS.engine.shards, 2)
 
 
 def row(number: int) -> Row:
@@ -20,7 +17,7 @@ def row(number: int) -> Row:
 
 def messages_of(*pieces: list[Row]) -> list[tuple[int, bytes]]:
     """What pieces of one task become: shards and payloads."""
-    batches = fan_out_rows([arrivals(rows, SCHEMA) for rows in pieces], KEYS, RULES, TERMS)
+    batches = fan_out_rows([arrivals(rows, SCHEMA) for rows in pieces], RULES, TERMS)
     return [(message["shard"], message["payload"]) for batch in batches for message in batch.to_pylist()]
 
 

@@ -47,6 +47,7 @@ def clock(monkeypatch) -> Clock:
     monkeypatch.setattr(running, "time", ticking)
     monkeypatch.setattr(running, "RETRY_S", 0)
     monkeypatch.setattr(running, "LONGEST_RETRY_S", 0)
+    monkeypatch.setattr(running.SparkContext, "_active_spark_context", object())
     return ticking
 
 

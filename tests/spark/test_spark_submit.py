@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,9 @@ pytestmark = pytest.mark.spark
 JOBS = Path(__file__).parents[2] / "jobs"
 
 
-def submit(script: str, *arguments: str | Path) -> tuple[int, list[str]]:
-    """Run a job to its end; returns its exit code and what it and Spark have said, which comes as one.
-
-    Our own jar is left out, as in a script from before there was one: state is then read and written entry by entry.
-    """
-    jars = ",".join(str(path) for path in jar_paths() if path != own_jar(jar_folder()))
+def submit(script: str, *arguments: str | Path, without: Collection[Path] = ()) -> tuple[int, list[str]]:
+    """Run a job to its end; returns its exit code and what it and Spark have said, which comes as one."""
+    jars = ",".join(str(path) for path in jar_paths() if path not in without)
     command = [str(Path(sys.executable).with_name("spark-submit")), "--jars", jars, str(JOBS / script)]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
@@ -40,6 +38,15 @@ def test_the_alerts_are_those_of_the_same_job_without_it(finished, tmp_path):
     assert any(line.endswith(f"tables are in {job.tables}") for line in said)
     found, expected = ({row["alert_id"] for row in each.rows("alerts")} for each in (job, finished))
     assert found == expected != set()
+
+
+def test_without_our_own_jar_it_does_not_start(tmp_path, as_worded):
+    job = JobFolder(tmp_path, output={"path": "tables"})
+    code, said = submit("score.py", job.conf, without=[own_jar(jar_folder())])
+    assert code != 0
+    (error,) = [line for line in said if line.startswith("error: ")]
+    assert as_worded(error)
+    assert not any("Traceback" in line for line in said)
 
 
 def test_a_fault_is_one_line_among_what_spark_says(tmp_path):

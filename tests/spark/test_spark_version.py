@@ -1,4 +1,4 @@
-"""What a version of Spark lacks or leaks is one line, before a query reads anything."""
+"""What a version of Spark lacks is one line, before a query reads anything."""
 
 import pyspark
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from buckets.errors import BucketsError
 from buckets.java.spark_lines import SPARK_LINES, spark_line
 from buckets.spark import spark_version
-from buckets.spark.spark_version import check_delta, check_kafka, leak
+from buckets.spark.spark_version import check_delta, check_kafka, check_own_jar
 
 
 @pytest.mark.parametrize("version", ["3.5.7", "4.0.5", "4.4.0", "5.0.0.dev1"])
@@ -34,13 +34,7 @@ def test_a_table_that_spark_cannot_read_is_refused(monkeypatch, as_worded):
     check_delta("events table")
 
 
-@pytest.mark.parametrize("version", ["4.1.0", "4.1.3", "4.2.0"])
-def test_a_version_that_leaks_is_warned_of(monkeypatch, version, as_worded):
-    monkeypatch.setattr(pyspark, "__version__", version)
-    assert as_worded(leak())
-
-
-@pytest.mark.parametrize("version", ["4.1.4", "4.1.4.dev0", "4.2.1", "4.3.0"])
-def test_a_version_that_leaks_nothing_is_not(monkeypatch, version):
-    monkeypatch.setattr(pyspark, "__version__", version)
-    assert leak() is None
+def test_a_session_without_our_jar_is_refused(monkeypatch, as_worded):
+    monkeypatch.setattr(spark_version, "has_class", lambda name: False)
+    with pytest.raises(BucketsError, check=as_worded):
+        check_own_jar()

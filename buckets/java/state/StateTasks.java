@@ -1,0 +1,292 @@
+package buckets;
+
+import java.io.Serializable;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.UUID;
+
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.Partition;
+import org.apache.spark.TaskContext;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.function.Function2;
+import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.SerializableConfiguration;
+import org.apache.spark.util.TaskCompletionListener;
+
+import scala.Option;
+import scala.Tuple2;
+import scala.collection.AbstractIterator;
+import scala.collection.Iterator;
+import scala.reflect.ClassTag;
+
+/**
+ * Tasks beside each of which a version of Spark's own state store is open, and what reads such stores.
+ *
+ * The store of a partition has one map of byte strings, whose keys begin with the number of a shard. Python reaches it by way of
+ * `StateServer`, and a task's store is committed once Python has put out all.
+ */
+public final class StateTasks {
+    static final StructType KEY = new StructType().add("key", DataTypes.BinaryType);
+    static final KeyStateEncoderSpec KEYS = new NoPrefixKeyStateEncoderSpec(KEY);
+    static final StructType VALUE = new StructType().add("value", DataTypes.BinaryType);
+    static final StructType ENTRY = new StructType()
+        .add("shard", DataTypes.IntegerType).add("state_key", DataTypes.BinaryType).add("value", DataTypes.BinaryType);
+    static final ClassTag ANY = scala.reflect.ClassTag$.MODULE$.Any();
+
+    private StateTasks() {
+    }
+
+    /**
+     * Runs a batch, whose rows are `(output, rows, payload)`, with the stores as a version has them, and commits the next version.
+     *
+     * Returns under what name `StateServer` hands over the rows, each as bytes; the last of each task is what its store says of itself.
+     */
+    public static String run(Object produced, String folder, long version) {
+        Dataset frame = (Dataset) produced;
+        LogicalPlan plan = frame.queryExecution().analyzed();
+        // What foreachBatch gives is a plan of which Spark needs to plan nothing.
+        RDD rows = plan instanceof LogicalRDD ? ((LogicalRDD) plan).rdd() : frame.queryExecution().toRdd();
+        return StateServer.keep((Object[]) new StatefulRdd(rows, Stores.of((SparkSession) frame.sparkSession()), folder, version).collect());
+    }
+
+    /** Returns all entries of a version as a frame of `shard`, `state_key` and `value`; nothing is changed. */
+    public static Object entries(Object ofSession, String folder, long version, int partitions) {
+        SparkSession session = (SparkSession) ofSession;
+        RDD numbers = session.sparkContext().range(0L, (long) partitions, 1L, partitions);
+        EntriesOf entries = new EntriesOf(new Stores(session, UUID.randomUUID()), folder, version);
+        RDD rows = new JavaRDD(numbers, ANY).mapPartitionsWithIndex(entries, true).rdd();
+        return session.internalCreateDataFrame(rows, ENTRY, false);
+    }
+
+    /** Ends what this JVM has for state, which is no more asked for. */
+    public static void stop() throws java.io.IOException {
+        StateServer.stop();
+    }
+}
+
+/** What the stores of one run of a query have in common. */
+final class Stores implements Serializable {
+    private static final String RUN_ID = "sql.streaming.runId";
+    private static final Map runs = new HashMap();
+
+    final UUID run;
+    final StateStoreConf conf;
+    final Broadcast hadoop;
+    final transient StateStoreCoordinatorRef coordinator;
+
+    Stores(SparkSession session, UUID run) {
+        Configuration hadoop = session.sessionState().newHadoopConf();
+        hadoop.set(RUN_ID, run.toString());  // where a store looks for it
+        this.run = run;
+        this.conf = new StateStoreConf(session.sessionState().conf(), scala.collection.immutable.Map$.MODULE$.empty());
+        this.hadoop = session.sparkContext().broadcast(
+            new SerializableConfiguration(hadoop), scala.reflect.ClassTag$.MODULE$.apply(SerializableConfiguration.class));
+        this.coordinator = session.streams().stateStoreCoordinator();
+    }
+
+    /** Those of the query in whose batch this is called; Spark's coordinator forgets where they are with the end of the run. */
+    static synchronized Stores of(SparkSession session) {
+        String group = session.sparkContext().getLocalProperty("spark.jobGroup.id");
+        UUID run = group == null ? UUID.randomUUID() : UUID.fromString(group);
+        if (!runs.containsKey(run)) {
+            runs.put(run, new Stores(session, run));
+        }
+        return (Stores) runs.get(run);
+    }
+
+    StateStoreProviderId id(String folder, int partition) {
+        return new StateStoreProviderId(new StateStoreId(folder, 0L, partition, StateStoreId.DEFAULT_STORE_NAME()), run);
+    }
+
+    Configuration hadoop() {
+        return ((SerializableConfiguration) hadoop.value()).value();
+    }
+}
+
+/** Rows of tasks, beside each of which its store is open to Python. */
+final class StatefulRdd extends RDD {
+    private final Stores stores;
+    private final String folder;
+    private final long version;
+
+    StatefulRdd(RDD rows, Stores stores, String folder, long version) {
+        super(rows, StateTasks.ANY);
+        this.stores = stores;
+        this.folder = folder;
+        this.version = version;
+    }
+
+    @Override
+    public Iterator compute(Partition partition, TaskContext task) {
+        StateServer.announce(task);
+        Iterator rows = firstParent(StateTasks.ANY).iterator(partition, task);
+        StateStore store = org.apache.spark.sql.execution.streaming.state.StateStore$.MODULE$.get(
+            stores.id(folder, partition.index()), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, version, Option.empty(), Option.empty(),
+            false, stores.conf, stores.hadoop(), false);
+        task.addTaskCompletionListener((TaskCompletionListener) new Abort(store));
+        StateServer.open(task, store);
+        return new ScoredRows(store, rows);
+    }
+
+    @Override
+    public Partition[] getPartitions() {
+        return firstParent(StateTasks.ANY).partitions();
+    }
+
+    /** Where the store is open from the batch before. */
+    @Override
+    public scala.collection.immutable.Seq getPreferredLocations(Partition partition) {
+        return stores.coordinator.getLocation(stores.id(folder, partition.index())).toList();
+    }
+}
+
+/** Lets go of the store of a task that has failed. */
+final class Abort implements TaskCompletionListener {
+    private final StateStore store;
+
+    Abort(StateStore store) {
+        this.store = store;
+    }
+
+    @Override
+    public void onTaskCompletion(TaskContext task) {
+        if (!store.hasCommitted()) {
+            store.abort();
+        }
+    }
+}
+
+/** The rows of a task as bytes, and behind them what its store says of itself once it is committed. */
+final class ScoredRows extends AbstractIterator {
+    private final StateStore store;
+    private final Iterator rows;
+    private boolean isCommitted;
+
+    ScoredRows(StateStore store, Iterator rows) {
+        this.store = store;
+        this.rows = rows;
+    }
+
+    @Override
+    public boolean hasNext() {
+        return !isCommitted;
+    }
+
+    @Override
+    public Object next() {
+        if (rows.hasNext()) {
+            InternalRow row = (InternalRow) rows.next();
+            return packed(row.getUTF8String(0).getBytes(), row.getLong(1), row.getBinary(2));
+        }
+        isCommitted = true;
+        StateServer.close(TaskContext.get());
+        store.commit();
+        return packed("state".getBytes(StandardCharsets.UTF_8), 0L, sizes().getBytes(StandardCharsets.UTF_8));
+    }
+
+    private String sizes() {
+        StateStoreMetrics metrics = store.metrics();
+        StringBuilder sizes = new StringBuilder("{\"memoryUsedBytes\":").append(metrics.memoryUsedBytes());
+        for (Iterator each = metrics.customMetrics().iterator(); each.hasNext();) {
+            Tuple2 metric = (Tuple2) each.next();
+            sizes.append(",\"").append(((StateStoreCustomMetric) metric._1()).name()).append("\":").append(metric._2());
+        }
+        return sizes.append('}').toString();
+    }
+
+    private static byte[] packed(byte[] output, long rows, byte[] payload) {
+        byte[] packed = new byte[1 + output.length + 8 + payload.length];
+        ByteBuffer buffer = ByteBuffer.wrap(packed).order(java.nio.ByteOrder.LITTLE_ENDIAN);
+        buffer.put((byte) output.length);
+        buffer.put(output);
+        buffer.putLong(rows);
+        buffer.put(payload);
+        return packed;
+    }
+}
+
+/** Reads the stores of partitions as they are in the checkpoint, and leaves all as it is. */
+final class EntriesOf implements Function2 {
+    private final Stores stores;
+    private final String folder;
+    private final long version;
+
+    EntriesOf(Stores stores, String folder, long version) {
+        this.stores = stores;
+        this.folder = folder;
+        this.version = version;
+    }
+
+    @Override
+    public Object call(Object partition, Object ignored) {
+        StateStoreProvider provider = org.apache.spark.sql.execution.streaming.state.StateStoreProvider$.MODULE$.createAndInit(
+            stores.id(folder, ((Integer) partition).intValue()), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, false, stores.conf,
+            stores.hadoop(), false, Option.empty());
+        return new StoredEntries(provider, provider.getReadStore(version, Option.empty()));
+    }
+}
+
+/** The entries of a store, which is closed behind the last, or with the task. */
+final class StoredEntries implements java.util.Iterator, TaskCompletionListener {
+    private final StateStoreProvider provider;
+    private final ReadStateStore store;
+    private final Iterator entries;
+    private boolean isClosed;
+
+    StoredEntries(StateStoreProvider provider, ReadStateStore store) {
+        this.provider = provider;
+        this.store = store;
+        this.entries = store.iterator("default");
+        TaskContext.get().addTaskCompletionListener((TaskCompletionListener) this);
+    }
+
+    @Override
+    public boolean hasNext() {
+        return entries.hasNext();
+    }
+
+    @Override
+    public Object next() {
+        UnsafeRowPair entry = (UnsafeRowPair) entries.next();
+        ByteBuffer key = ByteBuffer.wrap(entry.key().getBinary(0));
+        int shard = key.getInt();
+        byte[] rest = new byte[key.remaining()];
+        key.get(rest);
+        return new GenericInternalRow(new Object[] {Integer.valueOf(shard), rest, entry.value().getBinary(0)});
+    }
+
+    @Override
+    public void remove() {
+        throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public void onTaskCompletion(TaskContext task) {
+        store.abort();
+        provider.close();
+    }
+}
