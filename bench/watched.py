@@ -36,7 +36,7 @@ OF_WORKERS = (
     "buckets.spark.fan_out:fan_out_parsed",
     "buckets.spark.fan_out:settle",
     "buckets.spark.windows:settle",
-    "buckets.spark.windows:_scored",
+    "buckets.spark.windows:_kept",
     "buckets.spark.state_client:StateConnection.of_task",
     "buckets.spark.state_client:StateConnection.call",
     "buckets.state.layer:Layer.commit",

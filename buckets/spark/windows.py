@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from buckets.engine.stages.accounting import shard_count
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
-from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
+from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Entries, Section, ShardStore
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
 from buckets.spark.machine_caches import caches_of_worker
 from buckets.spark.spilled import beyond_share
@@ -36,10 +36,15 @@ def score_stage(bounds: Bounds) -> Stage:
         for batch in batches:
             for shard, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 messages.setdefault(shard, []).append(payload)
-        connection = StateConnection.of_task() if messages else None
-        for shard in sorted(messages):
-            assert connection is not None
-            yield as_rows(_scored(shard, messages.pop(shard), StateEntries(connection, shard), bounds))
+        if messages:
+            connection, terms, rule_set = StateConnection.of_task(), terms_of_task(), rule_set_of_task()
+            scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
+            for shard in sorted(messages):
+                entries = StateEntries(connection, shard)
+                layer = Layer(entries, caches_of_worker(), bounds)
+                store = _store(layer, entries)
+                scored = scorer.score(messages.pop(shard), rule_set, store, sources_of_task(shard))
+                yield as_rows(_kept(shard, beyond_share(scored, terms.engine.shards, rule_set, terms), layer))
         settle()
 
     return stage
@@ -52,19 +57,19 @@ def as_rows(produced: Iterable[Produced]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(map(pa.array, columns, PRODUCED.types)), schema=PRODUCED)
 
 
-def _scored(shard: int, payloads: list[bytes], entries: StateEntries, bounds: Bounds) -> Iterator[Produced]:
-    """Score the messages to one shard; what is `PASSING` only passes."""
-    terms, rule_set = terms_of_task(), rule_set_of_task()
-    scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
-    layer = Layer(entries, caches_of_worker(), bounds)
-    store = ShardStore(
-        heads=Section(layer, HEADS),
-        pages=Section(entries, PAGES),
-        schedule=Section(layer, SCHEDULE),
-        policies=Section(layer, POLICIES),
+def _store(entries: Entries, pages: Entries) -> ShardStore:
+    """Return the store of a shard, whose pages lie apart."""
+    return ShardStore(
+        heads=Section(entries, HEADS),
+        pages=Section(pages, PAGES),
+        schedule=Section(entries, SCHEDULE),
+        policies=Section(entries, POLICIES),
     )
-    scored = scorer.score(payloads, rule_set, store, sources_of_task(shard))
-    yield from beyond_share(scored, terms.engine.shards, rule_set, terms)
+
+
+def _kept(shard: int, produced: Iterable[Produced], layer: Layer) -> Iterator[Produced]:
+    """Yield what a shard puts out, and write its state behind that."""
+    yield from produced
     held = layer.commit()
     if held is not None:
         yield Produced(COUNTS, 0, shard_count(shard, held))
@@ -106,8 +111,7 @@ class _Installing:
     def __init__(self, entries: StateEntries, carried: "Regrouping") -> None:
         from buckets.state_transfer.shard_times import Installer, ShardTimes
 
-        store = ShardStore(*(Section(entries, name) for name in (HEADS, PAGES, SCHEDULE, POLICIES)))
-        self._installer, self._times = Installer(store, carried), ShardTimes()
+        self._installer, self._times = Installer(_store(entries, entries), carried), ShardTimes()
 
     def take(self, rows: Iterable[tuple[bytes | None, ...]]) -> None:
         from buckets.state_transfer.shard_times import CarriedKey, ShardTimes
