@@ -5,7 +5,7 @@ Offsets are changed where a topic is new or gone.
 CHECKPOINT/spark/offsets/17   written when batch 17 is planned: where it ends, and so where batch 18 begins
 CHECKPOINT/spark/commits/17   written when it has ended
 CHECKPOINT/spark/sources/0/0  where batch 0 begins
-CHECKPOINT/state/0/3          the store of partition 3; files that begin with 18 are of the state after batch 17
+CHECKPOINT/state/0/3/shards   the store of partition 3; files that begin with 18 are of the state after batch 17
 """
 
 import json
@@ -87,7 +87,7 @@ class SourceOffsets:
 
     def drop(self, batch_id: int) -> None:
         """Forget a batch that has not ended, and the state that its tasks may have written."""
-        for state in state_folder(self._spark.parent).glob(f"*/[0-9]*/{batch_id + 1}.*"):
+        for state in state_folder(self._spark.parent).glob(f"*/[0-9]*/*/{batch_id + 1}.*"):
             state.unlink()
         _checksum_of(self._spark / "offsets" / str(batch_id)).unlink(missing_ok=True)
         (self._spark / "offsets" / str(batch_id)).unlink()

@@ -176,7 +176,8 @@ SETTINGS: Mapping[str, str] = {
     # What a batch brings to the driver is bounded by the driver's memory and by nothing else: a batch that passed
     # Spark's limit of 1 GB would pass it again at every start.
     "spark.driver.maxResultSize": "0",
-    # Streams are not re-planned while they run.
+    # Streams are not re-planned while they run: Spark would run their first stage before it calls us, and so before
+    # the rules of the batch are sent along.
     "spark.sql.adaptive.enabled": "false",
     # Field names are case-sensitive, as in JSON.
     "spark.sql.caseSensitive": "true",
@@ -209,6 +210,7 @@ QUERY_SETTINGS = {
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
         "spark.sql.streaming.stateStore.commitValidation.enabled",
+        "spark.sql.adaptive.enabled",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled",
         "spark.databricks.delta.snapshotPartitions",
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled",

@@ -110,13 +110,14 @@ class StateEntries(InColumns):
     def list_keys(self) -> Iterator[bytes]:
         """Yield all keys, in no particular order. Cost: O(entries)."""
         some = self._call(_LIST)
-        try:
-            while some.size:
+        while some.size:
+            try:
                 yield from some.to_list()
-                some = self._connection.answer()
-        finally:  # What nobody asks for any more would be taken for the next call's answer.
-            while some.size:
-                some = self._connection.answer()
+            except GeneratorExit:  # What nobody asks for any more would be taken for the next call's answer.
+                while self._connection.answer().size:
+                    pass
+                raise
+            some = self._connection.answer()
 
     def _call(self, kind: bytes, *columns: ByteStrings) -> ByteStrings:
         return self._connection.call(kind, self._shard, *map(_joined, columns))

@@ -18,7 +18,7 @@ from buckets.spark.spilled import beyond_share
 from buckets.spark.state_client import StateConnection, StateEntries
 from buckets.spark.worker import settle
 from buckets.state.bounds import Bounds
-from buckets.state.layer import Layer
+from buckets.state.layer import Layer, begin_log
 
 if TYPE_CHECKING:
     from buckets.state_transfer.export_manifest import Regrouping
@@ -111,7 +111,8 @@ class _Installing:
     def __init__(self, entries: StateEntries, carried: "Regrouping") -> None:
         from buckets.state_transfer.shard_times import Installer, ShardTimes
 
-        self._installer, self._times = Installer(_store(entries, entries), carried), ShardTimes()
+        self._entries, self._times = entries, ShardTimes()
+        self._installer = Installer(_store(entries, entries), carried)
 
     def take(self, rows: Iterable[tuple[bytes | None, ...]]) -> None:
         from buckets.state_transfer.shard_times import CarriedKey, ShardTimes
@@ -129,3 +130,4 @@ class _Installing:
 
     def end(self) -> None:
         self._installer.end(self._times)
+        begin_log(self._entries)

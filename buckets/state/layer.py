@@ -37,6 +37,11 @@ def _segment_key(number: int) -> bytes:
     return LOG + number.to_bytes(_NUMBER_BYTES, "big")
 
 
+def begin_log(store: Entries) -> None:
+    """Begin the log of a shard whose entries were put into its store; a shard without a log has no entries."""
+    store.put([(LOG, LogManifest(_RANDOM_TEXT(), 0, 0, False, ((_RANDOM_TEXT(), 0),)).encode())])
+
+
 class Layer(InColumns):
     """The state of a shard during one batch; `commit` ends it.
 
@@ -110,9 +115,8 @@ class Layer(InColumns):
                 manifest = LogManifest.decode(stored)
                 self._opened = self._followed(manifest), manifest
             else:
-                lineage, is_empty = self._new_text(), next(iter(self._store.list_keys()), None) is None
-                manifest = LogManifest(lineage, 0, 0, is_empty, ())
-                self._opened = self._caches.begin(lineage, is_empty), manifest
+                lineage = self._new_text()
+                self._opened = self._caches.begin(lineage, is_complete=True), LogManifest(lineage, 0, 0, True, ())
         return self._opened
 
     def _followed(self, manifest: LogManifest) -> ShardCache:

@@ -232,7 +232,7 @@ def number_state(checkpoint: Path, batch_id: int) -> None:
 
     It is a snapshot of each partition's store, whose name is the number of the next batch; nothing in it says so again.
     """
-    for partition in (state_folder(checkpoint) / "0").glob("[0-9]*"):
+    for partition in (state_folder(checkpoint) / "0").glob("[0-9]*/*"):
         snapshot = partition / "1.zip"
         if not snapshot.exists():
             message = f"Spark has written no snapshot of the state in {partition}, as this release expects of it"

@@ -47,7 +47,6 @@ COMMANDS = {
     "backtest": ("backtest", "rules.yaml", "--json", "-", "--events"),
     "features": ("features", "rules.yaml", "--out", "out.parquet", "--overwrite", "--events"),
     "check": ("rules", "check", "rules.yaml", "--json", "--events"),
-    "new": ("rules", "new", "mine", "--group-by", "payer", "--aggregate", "count", "--window", "1h", "--from-file"),
 }
 
 

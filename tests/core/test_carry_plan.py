@@ -16,9 +16,8 @@ from buckets.state_transfer.export_manifest import (
     TableCheck,
     carried_files,
     last_batch,
+    number_state,
     plan_import,
-    renumber_batch,
-    with_offsets,
 )
 from tests.core.checkpoints import basis, schema_with, with_attributes, with_measures
 from tests.core.examples import SCHEMA, rule, until, with_new_names
@@ -160,52 +159,26 @@ def test_records_and_the_notes_of_the_source_are_carried_over_and_what_is_of_one
         "spark/sources/0/9.compact",
         "spark/offsets/9",
         "spark/offsets/10",
+        "spark/commits/10",
     }
-
-
-OWN = 'v1\n{"conf":{"spark.sql.shuffle.partitions":"3"}}\n{"logOffset":0}'
-
-
-@pytest.mark.parametrize(
-    "offset",
-    [
-        '{"logOffset":41}',
-        '{"transactions":{"0":23,"1":5}}',
-        '{"sourceVersion":1,"reservoirId":"a","reservoirVersion":4,"index":-1,"isStartingVersion":false}',
-        "-",
-    ],
-    ids=["files", "topic", "delta", "none"],
-)
-def test_a_batch_has_the_offsets_of_the_old_checkpoint_and_the_partitions_of_the_new_one(offset):
-    old = f'v1\n{{"conf":{{"spark.sql.shuffle.partitions":"2"}}}}\n{offset}'
-    assert with_offsets(OWN, old) == f'v1\n{{"conf":{{"spark.sql.shuffle.partitions":"3"}}}}\n{offset}'
-
-
-@pytest.mark.parametrize(("own", "old"), [(OWN, "v2\n{}\n{}"), ("v9\n{}\n{}", OWN), (OWN, "v1\n{}")])
-def test_offsets_in_a_form_that_is_not_known_are_refused(own, old, as_worded):
-    with pytest.raises(BucketsError, check=as_worded):
-        with_offsets(own, old)
 
 
 @pytest.mark.parametrize("batch_id", [0, 1, 41])
-def test_a_batch_0_becomes_the_last_batch_of_the_old_checkpoint(tmp_path, batch_id):
-    spark, kept = tmp_path / "spark", tmp_path / "kept"
-    written = {"offsets/0": OWN, "commits/0": "v1\n{}", "sources/0/0": "messages", "metadata": "{}"}
-    written |= {f"state/0/{partition}/1.{kind}": "state" for partition in range(3) for kind in ("zip", "changelog")}
-    carried = {f"offsets/{number}": f"v1\n{{}}\n{number}" for number in {max(batch_id - 1, 0), batch_id}}
-    carried |= {"sources/0/5": "files"}
-    for folder, files in ((spark, written), (kept, carried)):
-        for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
-    renumber_batch(spark, kept, batch_id)
-    found = {str(path.relative_to(spark)): path.read_text() for path in spark.rglob("*") if path.is_file()}
-    expected = {"metadata": "{}", f"commits/{batch_id}": "v1\n{}", "sources/0/5": "files"}
-    expected |= {f"state/0/{partition}/{batch_id + 1}.zip": "state" for partition in range(3)}
-    expected |= {
-        f"offsets/{number}": with_offsets(OWN, f"v1\n{{}}\n{number}") for number in {max(batch_id - 1, 0), batch_id}
-    }
-    assert found == expected
+def test_state_as_after_a_batch_0_becomes_that_after_the_last_batch(tmp_path, batch_id):
+    for partition in range(3):
+        folder = tmp_path / "state" / "0" / str(partition) / "shards"
+        folder.mkdir(parents=True)
+        for name in ("1.zip", ".1.zip.crc"):
+            (folder / name).write_text("state")
+    number_state(tmp_path, batch_id)
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {f"state/0/{partition}/shards/{batch_id + 1}.zip" for partition in range(3)}
+
+
+def test_state_without_a_snapshot_is_refused(tmp_path, as_worded):
+    (tmp_path / "state" / "0" / "0" / "shards").mkdir(parents=True)
+    with pytest.raises(BucketsError, check=as_worded):
+        number_state(tmp_path, 0)
 
 
 def test_an_output_folder_goes_on_with_the_checkpoint_into_which_state_was_imported_last(

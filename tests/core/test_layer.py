@@ -13,7 +13,7 @@ from buckets.engine.storage.shard_store import HEADS, LOG, SCHEDULE, Section, se
 from buckets.errors import BucketsError
 from buckets.state import live_log as cache_module
 from buckets.state.bounds import Bounds
-from buckets.state.layer import HISTORY, Layer
+from buckets.state.layer import HISTORY, Layer, begin_log
 from buckets.state.live_log import Caches, LogManifest, PrivateCaches, decode_segment, encode_segment
 from tests.laws import examples
 
@@ -90,7 +90,9 @@ class LayerMachine(RuleBasedStateMachine):
         self.sizes.setattr(cache_module, "OPEN_BYTES", is_open)
         self.sizes.setattr(cache_module, "SEGMENT_BYTES", segment)
         self.store, self.model = Store(), dict(before)
-        self.store.data.update(before)
+        if before:
+            self.store.data.update(before)
+            begin_log(self.store)
         self.workers = [self.new_worker() for _ in range(3)]
         self.copies = [(self.store.copy(), dict(self.model))]
         self.dice = random.Random(1)

@@ -22,7 +22,7 @@ SETTINGS = '{"batchWatermarkMs":0,"conf":{}}'
 def spark(tmp_path) -> Path:
     """Spark's folder of a checkpoint: batches 0 and 1 have ended, 2 is planned, with a state of two partitions."""
     folder = tmp_path / "spark"
-    for name in ("offsets", "commits", "sources/0", "../state/0/0", "../state/0/1"):
+    for name in ("offsets", "commits", "sources/0", "../state/0/0/shards", "../state/0/1/shards"):
         (folder / name).mkdir(parents=True)
     (folder / "sources" / "0" / "0").write_bytes(b'\0v1\n{"t":{"0":3,"1":0}}')
     for batch_id in range(3):
@@ -32,7 +32,7 @@ def spark(tmp_path) -> Path:
         (folder / "commits" / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
     for partition in "01":
         for name in ("2.changelog", "3.changelog", "3.zip", "30.zip"):
-            (tmp_path / "state" / "0" / partition / name).touch()
+            (tmp_path / "state" / "0" / partition / "shards" / name).touch()
     return folder
 
 
@@ -42,8 +42,10 @@ def test_a_batch_that_is_planned_can_be_given_up_with_its_state(spark, tmp_path)
     assert offsets.before(2) == offsets.end(1) == {"t": {"0": 20, "1": 5}, "u": {"0": 7}}
     offsets.drop(2)
     assert (offsets.ended, offsets.unfinished) == (1, None)
-    left = sorted(str(file.relative_to(tmp_path / "state" / "0")) for file in (tmp_path / "state").glob("0/[0-9]/*"))
-    assert left == ["0/2.changelog", "0/30.zip", "1/2.changelog", "1/30.zip"]
+    left = sorted(
+        str(file.relative_to(tmp_path / "state" / "0")) for file in (tmp_path / "state").glob("0/[0-9]/shards/*")
+    )
+    assert left == [f"{partition}/shards/{name}" for partition in "01" for name in ("2.changelog", "30.zip")]
 
 
 def test_it_can_be_ended_and_the_next_one_begins_elsewhere(spark, tmp_path):

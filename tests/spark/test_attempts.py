@@ -120,7 +120,7 @@ def partitions_written(job: JobFolder) -> list[bool]:
         return []
     return [
         (folder / f"{newest + 1}.changelog").exists()
-        for folder in sorted((job.checkpoint / "state" / "0").glob("[0-9]*"))
+        for folder in sorted((job.checkpoint / "state" / "0").glob("[0-9]*/shards"))
     ]
 
 

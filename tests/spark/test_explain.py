@@ -81,6 +81,3 @@ def test_from_the_list_of_alerts_to_an_explanation_and_a_verdict(spark, tmp_path
     said = ran("verdict", short, "fraud", "--by", "ann", "--conf", job.conf)
     assert said == f"alert {alert['alert_id']} of payer-sum, event {alert['event_id']}: fraud, by ann\n"
     assert f"alert {short}" in ran("verdicts", job.conf)
-    assert f"Drafted from alert {alert['alert_id']}" in ran(
-        "rules", "new", "r", "--from-alert", short, "--conf", job.conf
-    )

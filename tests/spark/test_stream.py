@@ -359,6 +359,20 @@ def results(work: Path) -> list[dict[str, Any]]:
     return in_order([row for part in parts for row in json.loads(part.read_text())])
 
 
+def test_a_stream_that_has_state_of_its_own_keeps_it_apart_from_that_of_shards(spark, tmp_path):
+    """Spark knows stores of both by one query: keys of one would be read as those of the other."""
+    add_all(tmp_path / "in", rows(0), files=3)
+    times = stream_of(spark, tmp_path / "in").withColumn("ts", F.timestamp_millis("at")).withWatermark("ts", "1 hour")
+    frame, bare, kept = times.dropDuplicates(["n", "ts"]).drop("ts"), list[pa.Table](), list[pa.Table]()
+    writer = frame.writeStream.foreachBatch(lambda batch, _: bare.append(batch.toArrow()))
+    writer.option("checkpointLocation", str(tmp_path / "bare")).trigger(availableNow=True).start().awaitTermination()
+    live = bs.stream(frame, RULES, SCHEMA, checkpoint=tmp_path / "cp", order_by=["n"])
+    run(live, lambda batch: kept.append(batch.features.toArrow()))
+    passed = pa.concat_tables(bare)
+    found = in_order(pa.concat_tables(kept).select(passed.column_names).to_pylist())
+    assert found == in_order(passed.to_pylist()) != []
+
+
 @pytest.mark.slow
 def test_killed_at_any_time_it_ends_with_what_it_gives_undisturbed(tmp_path):
     found = rows(7, 300)

@@ -12,8 +12,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.nio.file.attribute.FileAttribute;
-import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
@@ -39,7 +37,7 @@ import org.apache.spark.util.TaskCompletionListener;
 final class StateServer implements Runnable {
     private static final String FOLDER = "spark.python.unix.domain.socket.dir", ANNOUNCED = "buckets.state";
     private static final String SECRET = UUID.randomUUID().toString();
-    private static final int OPEN_WITHIN_S = 600, LISTED_BYTES = 1 << 20;
+    private static final int OPEN_WITHIN_S = 600, RETRY_MS = 100, LISTED_BYTES = 1 << 20;
     private static final Map tasks = new ConcurrentHashMap(), results = new ConcurrentHashMap();
     private static ServerSocketChannel server;
     private static String path;
@@ -90,12 +88,17 @@ final class StateServer implements Runnable {
     static final class Listener implements Runnable {
         @Override
         public void run() {
-            try {
-                while (true) {
-                    start(new StateServer(server.accept()));
+            ServerSocketChannel listening = server;
+            while (listening.isOpen()) {
+                try {
+                    start(new StateServer(listening.accept()));
+                } catch (IOException error) {
+                    try {  // It was closed, or there is no descriptor left at the moment.
+                        Thread.sleep(RETRY_MS);
+                    } catch (InterruptedException interrupted) {
+                        return;
+                    }
                 }
-            } catch (IOException error) {
-                // The JVM ends.
             }
         }
     }

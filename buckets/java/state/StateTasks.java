@@ -3,7 +3,7 @@ package buckets;
 import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.UUID;
 
@@ -91,7 +91,10 @@ public final class StateTasks {
 /** What the stores of one run of a query have in common. */
 final class Stores implements Serializable {
     private static final String RUN_ID = "sql.streaming.runId";
-    private static final Map runs = new HashMap();
+    /** Spark knows stores by run, operator, partition and name: an operator of the user's in the same query has another name. */
+    private static final String NAME = "shards";
+    private static final int MOST_RUNS = 16;
+    private static final Map runs = new LinkedHashMap();
 
     final UUID run;
     final StateStoreConf conf;
@@ -111,15 +114,23 @@ final class Stores implements Serializable {
     /** Those of the query in whose batch this is called; Spark's coordinator forgets where they are with the end of the run. */
     static synchronized Stores of(SparkSession session) {
         String group = session.sparkContext().getLocalProperty("spark.jobGroup.id");
-        UUID run = group == null ? UUID.randomUUID() : UUID.fromString(group);
+        UUID run;
+        try {
+            run = UUID.fromString(group);
+        } catch (RuntimeException error) {  // no batch of a query
+            return new Stores(session, UUID.randomUUID());
+        }
         if (!runs.containsKey(run)) {
             runs.put(run, new Stores(session, run));
+            if (runs.size() > MOST_RUNS) {
+                runs.remove(runs.keySet().iterator().next());
+            }
         }
         return (Stores) runs.get(run);
     }
 
     StateStoreProviderId id(String folder, int partition) {
-        return new StateStoreProviderId(new StateStoreId(folder, 0L, partition, StateStoreId.DEFAULT_STORE_NAME()), run);
+        return new StateStoreProviderId(new StateStoreId(folder, 0L, partition, NAME), run);
     }
 
     Configuration hadoop() {
