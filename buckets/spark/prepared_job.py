@@ -122,7 +122,7 @@ class PreparedJob:
             book=book,
             sink=results if delivery is None else WebhookSink(results, delivery),
             state=settings.state,
-            single_stage=settings.partitions == 1,
+            partitions=settings.partitions and min(settings.partitions, settings.engine.shards),
             patience=patience_of(settings, listener.on_outage, listener.say, guard),
             order=ArrivalOrder(job.checkpoint, source.arrival, source.out_of_order == "refuse", listener.say)
             if source.is_ordered

@@ -71,7 +71,6 @@ class Scoring:
     state: StateSettings = field(default_factory=StateSettings)  # how much memory the state's log and caches take
     partitions: int | None = None  # over how many a new checkpoint spreads its shards; None: as the session has it
     session: Mapping[str, str] = field(default_factory=dict)  # what the session needs while the query starts
-    single_stage: bool = False  # whether one task does a whole batch, without a shuffle: least delay, one core
     patience: Patience = field(default_factory=Patience)  # what is done about faults of Kafka
     # checks that batches arrive in order; None where the source has no order across them
     order: ArrivalOrder | None = None
@@ -120,7 +119,7 @@ class ScoringQuery:
             self._arrivals = scoring.reopen()
         fan_out = fan_out_stage(self._arrivals, scoring.archive is not None)
         score, produced = score_stage(self._bounds), from_arrow_schema(PRODUCED)
-        if scoring.single_stage:
+        if self._partitions == 1:  # One task does a whole batch, without a shuffle: least delay, one core.
             frame = self._arrivals.frame.coalesce(1).mapInArrow(lambda batches: score(fan_out(batches)), produced)
         else:
             messages = self._arrivals.frame.mapInArrow(fan_out, COLUMNS).repartitionById(self._partitions, "shard")

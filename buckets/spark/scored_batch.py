@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, terms_of_task
 from buckets.spark.spilled import Spilled, beyond_share, payloads_of, spilled
-from buckets.spark.state_client import fetch
+from buckets.spark.state_client import fetch, state_tasks
 from buckets.spark.windows import PRODUCED, as_rows
 from buckets.spark.worker import settle
 
@@ -136,8 +136,8 @@ def run_batch(produced: DataFrame, state_folder: str, version: int) -> tuple[lis
 
     Returns what they put out, and sizes of their stores, summed, by Spark's names.
     """
-    session: Any = produced.sparkSession
-    where = session._jvm.buckets.StateTasks.run(produced._jdf, state_folder, version)
+    tasks = state_tasks(produced.sparkSession.sparkContext)
+    where = tasks.run(produced._jdf, state_folder, version)
     rows, state = [], Counter[str]()
     for packed in fetch(where):
         end = 1 + packed[0]

@@ -7,10 +7,11 @@ for all tasks that it ever does.
 import socket
 import struct
 from collections.abc import Iterator
-from typing import ClassVar, Self
+from functools import lru_cache
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 
 from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.storage.shard_store import InColumns
@@ -121,6 +122,12 @@ class StateEntries(InColumns):
 
     def _call(self, kind: bytes, *columns: ByteStrings) -> ByteStrings:
         return self._connection.call(kind, self._shard, *map(_joined, columns))
+
+
+@lru_cache(maxsize=1)
+def state_tasks(context: SparkContext) -> Any:
+    """Return our class in the driver's JVM, which py4j looks for in three calls."""
+    return context._jvm.buckets.StateTasks  # type: ignore[union-attr]
 
 
 def fetch(where: str) -> list[bytes]:

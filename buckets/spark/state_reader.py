@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ from buckets.engine.storage.shard_store import (
 )
 from buckets.errors import BucketsError
 from buckets.spark.arrow_types import from_arrow_schema
+from buckets.spark.state_client import state_tasks
 from buckets.state.live_log import decode_segment
 from buckets.timeline.inspection import TimelineView, summarise_heads, view_timeline
 
@@ -78,7 +78,7 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
 def read_stored(spark: SparkSession, checkpoint: Path) -> DataFrame:
     """Read what lies in the stores after the last batch that has ended, the log's segments as they are."""
     record, ended = Checkpoint(checkpoint).job, SourceOffsets(checkpoint).ended
-    tasks: Any = spark.sparkContext._jvm.buckets.StateTasks  # type: ignore[union-attr]
+    tasks = state_tasks(spark.sparkContext)
     version = 0 if ended is None else ended + 1
     return DataFrame(
         tasks.entries(spark._jsparkSession, str(state_folder(checkpoint)), version, record.partitions), spark
