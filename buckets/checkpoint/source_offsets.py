@@ -44,7 +44,7 @@ class SourceOffsets:
     """How far the batches of a checkpoint read its topics."""
 
     def __init__(self, checkpoint: Path) -> None:
-        self._spark = spark_folder(checkpoint)
+        self._spark, self._state = spark_folder(checkpoint), state_folder(checkpoint)
 
     @property
     def ended(self) -> int | None:
@@ -87,7 +87,7 @@ class SourceOffsets:
 
     def drop(self, batch_id: int) -> None:
         """Forget a batch that has not ended, and the state that its tasks may have written."""
-        for state in state_folder(self._spark.parent).glob(f"*/[0-9]*/*/{batch_id + 1}.*"):
+        for state in self._state.glob(f"*/[0-9]*/*/{batch_id + 1}.*"):
             state.unlink()
         _checksum_of(self._spark / "offsets" / str(batch_id)).unlink(missing_ok=True)
         (self._spark / "offsets" / str(batch_id)).unlink()

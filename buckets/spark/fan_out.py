@@ -16,8 +16,7 @@ from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, spill_of_task, terms_of_task
 from buckets.spark.frame_rows import ROW, rows_payload
 from buckets.spark.sources import ArrivalStream
-from buckets.spark.windows import Stage
-from buckets.spark.worker import settle
+from buckets.spark.worker import Stage
 
 COLUMNS = "shard int, payload binary"
 
@@ -33,7 +32,6 @@ def fan_out_stage(arrivals: ArrivalStream, is_archived: bool = False) -> Stage:
         handed_over = None if arrived is None else arrived.handed_over(spill_of_task()[0] / f"{uuid.uuid4()}.arrived")
         if handed_over is not None:
             yield _messages([PASSING], [payload.ARRIVED + handed_over.packed()])
-        settle()
 
     return stage
 

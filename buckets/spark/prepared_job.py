@@ -43,6 +43,7 @@ from buckets.spark.scored_batch import Sink
 from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, start_session
 from buckets.spark.sinks import DeltaSink, KafkaSink, WebhookSink
 from buckets.spark.sources import open_source
+from buckets.spark.spark_version import check_own_jar
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.worker import take_steps
 from buckets.stores.location import location
@@ -89,6 +90,7 @@ class PreparedJob:
             raise
 
     def _query(self, spark: SparkSession, listener: Listener, sink: Sink | None) -> ScoringQuery:
+        check_own_jar()
         job, settings, source = self.job, self.job.settings, self.job.settings.source
         checkpoint, feed = Checkpoint(job.checkpoint), open_rules(job, listener.say)
         checkpoint.check()

@@ -44,9 +44,9 @@ from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.sources import ArrivalStream
-from buckets.spark.spark_version import check_own_jar
 from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import PRODUCED, score_stage
+from buckets.spark.worker import settled
 from buckets.state.bounds import Bounds
 
 if TYPE_CHECKING:  # What only some jobs have.
@@ -95,12 +95,7 @@ class ScoringQuery:
         on_phase: Callable[[str], None] = lambda line: None,
         reading: str = "",
     ) -> None:
-        """Keep what is needed to start; `on_phase` is told what is followed, and `reading` once the source is read.
-
-        Raises:
-            BucketsError: the session finds no jar of ours.
-        """
-        check_own_jar()
+        """Keep what is needed to start; `on_phase` is told what is followed, and `reading` once the source is read."""
         self._scoring, self._on_batch, self._on_phase, self._reading = scoring, on_batch, on_phase, reading
         self._arrivals, engine = scoring.arrivals, scoring.terms.engine
         self._bounds = Bounds.of_each(scoring.state.log, scoring.state.cache, engine.shards)
@@ -117,13 +112,13 @@ class ScoringQuery:
         scoring, is_first = self._scoring, self._query is None
         if not is_first and scoring.reopen is not None:
             self._arrivals = scoring.reopen()
-        fan_out = fan_out_stage(self._arrivals, scoring.archive is not None)
+        fan_out, arrived = fan_out_stage(self._arrivals, scoring.archive is not None), self._arrivals.frame
         score, produced = score_stage(self._bounds), from_arrow_schema(PRODUCED)
         if self._partitions == 1:  # One task does a whole batch, without a shuffle: least delay, one core.
-            frame = self._arrivals.frame.coalesce(1).mapInArrow(lambda batches: score(fan_out(batches)), produced)
+            frame = arrived.coalesce(1).mapInArrow(settled(lambda batches: score(fan_out(batches))), produced)
         else:
-            messages = self._arrivals.frame.mapInArrow(fan_out, COLUMNS).repartitionById(self._partitions, "shard")
-            frame = messages.mapInArrow(score, produced)
+            messages = arrived.mapInArrow(settled(fan_out), COLUMNS).repartitionById(self._partitions, "shard")
+            frame = messages.mapInArrow(settled(score), produced)
         writer = frame.writeStream.outputMode("update").foreachBatch(run_batch)
         partitions = {PARTITIONS: str(self._partitions)} if scoring.session else {}
         with settings_while(self._arrivals.frame.sparkSession, {**scoring.session, **partitions}):

@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from pyspark import SparkContext, TaskContext
@@ -19,8 +19,7 @@ from buckets.engine.storage.shard_store import InColumns
 ANNOUNCED = "buckets.state"
 """The local property of tasks that says where their stores are reached, and with what secret."""
 _AT_ONCE = 1024
-_LENGTH = struct.Struct("<i")
-_SHARD = struct.Struct("<i")
+_INT = struct.Struct("<i")
 _OPEN, _GET, _PUT, _REMOVE, _LIST, _FETCH = b"O", b"G", b"P", b"R", b"L", b"F"
 
 
@@ -37,7 +36,7 @@ class StateConnection:
         self._answers = self._socket.makefile("rb")
 
     @classmethod
-    def of_task(cls) -> Self:
+    def of_task(cls) -> "StateConnection":
         """Return the worker's connection, on which the store of the running task is open."""
         task = TaskContext.get()
         announced = None if task is None else task.getLocalProperty(ANNOUNCED)
@@ -45,10 +44,9 @@ class StateConnection:
             message = "the task has no state: only what `run_batch` runs has"
             raise RuntimeError(message)
         path, secret = announced.split("\n")
-        if cls._of_worker is None or cls._of_worker.path != path:
-            cls._of_worker = cls(path)
         connection = cls._of_worker
-        assert isinstance(connection, cls)
+        if connection is None or connection.path != path:
+            connection = cls._of_worker = cls(path)
         try:
             connection.call(_OPEN, f"{secret} {task.taskAttemptId()}".encode())
         except (OSError, EOFError):  # of a JVM that has ended, or an attempt that was cut off
@@ -58,14 +56,14 @@ class StateConnection:
 
     def call(self, kind: bytes, *parts: bytes) -> ByteStrings:
         """Call, and return the first answer. Raises RuntimeError where the store refuses the call."""
-        self._socket.sendall(b"".join([_LENGTH.pack(1 + sum(map(len, parts))), kind, *parts]))
+        self._socket.sendall(b"".join([_INT.pack(1 + sum(map(len, parts))), kind, *parts]))
         return self.answer()
 
     def answer(self) -> ByteStrings:
         """Return the next answer."""
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        (length,) = _INT.unpack(self._read(_INT.size))
         if length < 0:
-            (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+            (length,) = _INT.unpack(self._read(_INT.size))
             message = f"the state store refused a call: {self._read(length).decode(errors='replace')}"
             raise RuntimeError(message)
         answer = self._read(length)
@@ -92,7 +90,7 @@ class StateEntries(InColumns):
 
     def __init__(self, connection: StateConnection, shard: int) -> None:
         """Use a connection on which a store is open."""
-        self._connection, self._shard = connection, _SHARD.pack(shard)
+        self._connection, self._shard = connection, _INT.pack(shard)
 
     def read(self, keys: ByteStrings) -> ByteStrings:
         """Read entries; empty bytes where there is none."""
@@ -143,7 +141,7 @@ def fetch(where: str) -> list[bytes]:
 def _joined(strings: ByteStrings) -> bytes:
     """Return how many there are, their lengths, and their bytes."""
     data = strings.data[strings.start[0] : strings.start[-1]]
-    return b"".join([_LENGTH.pack(strings.size), strings.lengths.astype("<i4").tobytes(), data.tobytes()])
+    return b"".join([_INT.pack(strings.size), strings.lengths.astype("<i4").tobytes(), data.tobytes()])
 
 
 def _pieces(strings: ByteStrings) -> Iterator[ByteStrings]:

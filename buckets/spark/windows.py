@@ -4,7 +4,7 @@ A task has the messages to all shards of its partition, and a store for them. Wo
 code.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sour
 from buckets.spark.machine_caches import caches_of_worker
 from buckets.spark.spilled import beyond_share
 from buckets.spark.state_client import StateConnection, StateEntries
-from buckets.spark.worker import settle
+from buckets.spark.worker import Stage
 from buckets.state.bounds import Bounds
 from buckets.state.layer import Layer, begin_log
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PRODUCED = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload", pa.binary())])
 """What tasks put out: the name of an output, how many rows there are, and a payload."""
-Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def score_stage(bounds: Bounds) -> Stage:
@@ -45,7 +44,6 @@ def score_stage(bounds: Bounds) -> Stage:
                 store = _store(layer, entries)
                 scored = scorer.score(messages.pop(shard), rule_set, store, sources_of_task(shard))
                 yield as_rows(_kept(shard, beyond_share(scored, terms.engine.shards, rule_set, terms), layer))
-        settle()
 
     return stage
 
@@ -87,7 +85,7 @@ def install_stage(carried: "Regrouping") -> Stage:
     """Return what puts the `MESSAGES` of a partition into its store."""
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        shards: dict[int, _Installing] = {}
+        connection, shards = StateConnection.of_task(), dict[int, _Installing]()
         for batch in batches:
             for begin in range(0, batch.num_rows, _AT_ONCE):
                 by_shard: dict[int, list[tuple[bytes | None, ...]]] = {}
@@ -96,7 +94,7 @@ def install_stage(carried: "Regrouping") -> Stage:
                     by_shard.setdefault(shard, []).append(tuple(row))
                 for shard, rows in by_shard.items():
                     if shard not in shards:
-                        shards[shard] = _Installing(StateEntries(StateConnection.of_task(), shard), carried)
+                        shards[shard] = _Installing(StateEntries(connection, shard), carried)
                     shards[shard].take(rows)
         for installing in shards.values():
             installing.end()

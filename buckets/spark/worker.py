@@ -4,13 +4,15 @@ import contextlib
 import ctypes
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a task does with its rows."""
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """What gives memory that is free back to the system; not every C library has it."""
 
@@ -24,6 +26,16 @@ def settle() -> None:
     pa.default_memory_pool().release_unused()
     if _TRIM is not None:
         _TRIM(0)
+
+
+def settled(stage: Stage) -> Stage:
+    """Return a stage whose task ends settled, once, whatever it is composed of."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from stage(batches)
+        settle()
+
+    return run
 
 
 @cache

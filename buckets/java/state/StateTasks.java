@@ -70,14 +70,14 @@ public final class StateTasks {
         LogicalPlan plan = frame.queryExecution().analyzed();
         // What foreachBatch gives is a plan of which Spark needs to plan nothing.
         RDD rows = plan instanceof LogicalRDD ? ((LogicalRDD) plan).rdd() : frame.queryExecution().toRdd();
-        return StateServer.keep((Object[]) new StatefulRdd(rows, Stores.of((SparkSession) frame.sparkSession()), folder, version).collect());
+        return StateServer.keep((Object[]) new StatefulRdd(rows, Stores.of((SparkSession) frame.sparkSession(), folder), version).collect());
     }
 
     /** Returns all entries of a version as a frame of `shard`, `state_key` and `value`; nothing is changed. */
     public static Object entries(Object ofSession, String folder, long version, int partitions) {
         SparkSession session = (SparkSession) ofSession;
         RDD numbers = session.sparkContext().range(0L, (long) partitions, 1L, partitions);
-        EntriesOf entries = new EntriesOf(new Stores(session, UUID.randomUUID()), folder, version);
+        EntriesOf entries = new EntriesOf(new Stores(session, UUID.randomUUID(), folder), version);
         RDD rows = new JavaRDD(numbers, ANY).mapPartitionsWithIndex(entries, true).rdd();
         return session.internalCreateDataFrame(rows, ENTRY, false);
     }
@@ -96,15 +96,17 @@ final class Stores implements Serializable {
     private static final int MOST_RUNS = 16;
     private static final Map runs = new LinkedHashMap();
 
-    final UUID run;
+    private final String folder;
+    private final UUID run;
     final StateStoreConf conf;
-    final Broadcast hadoop;
+    private final Broadcast hadoop;
     final transient StateStoreCoordinatorRef coordinator;
 
-    Stores(SparkSession session, UUID run) {
+    Stores(SparkSession session, UUID run, String folder) {
         Configuration hadoop = session.sessionState().newHadoopConf();
         hadoop.set(RUN_ID, run.toString());  // where a store looks for it
         this.run = run;
+        this.folder = folder;
         this.conf = new StateStoreConf(session.sessionState().conf(), scala.collection.immutable.Map$.MODULE$.empty());
         this.hadoop = session.sparkContext().broadcast(
             new SerializableConfiguration(hadoop), scala.reflect.ClassTag$.MODULE$.apply(SerializableConfiguration.class));
@@ -112,16 +114,16 @@ final class Stores implements Serializable {
     }
 
     /** Those of the query in whose batch this is called; Spark's coordinator forgets where they are with the end of the run. */
-    static synchronized Stores of(SparkSession session) {
+    static synchronized Stores of(SparkSession session, String folder) {
         String group = session.sparkContext().getLocalProperty("spark.jobGroup.id");
         UUID run;
         try {
             run = UUID.fromString(group);
         } catch (RuntimeException error) {  // no batch of a query
-            return new Stores(session, UUID.randomUUID());
+            return new Stores(session, UUID.randomUUID(), folder);
         }
         if (!runs.containsKey(run)) {
-            runs.put(run, new Stores(session, run));
+            runs.put(run, new Stores(session, run, folder));
             if (runs.size() > MOST_RUNS) {
                 runs.remove(runs.keySet().iterator().next());
             }
@@ -129,7 +131,7 @@ final class Stores implements Serializable {
         return (Stores) runs.get(run);
     }
 
-    StateStoreProviderId id(String folder, int partition) {
+    StateStoreProviderId id(int partition) {
         return new StateStoreProviderId(new StateStoreId(folder, 0L, partition, NAME), run);
     }
 
@@ -141,13 +143,11 @@ final class Stores implements Serializable {
 /** Rows of tasks, beside each of which its store is open to Python. */
 final class StatefulRdd extends RDD {
     private final Stores stores;
-    private final String folder;
     private final long version;
 
-    StatefulRdd(RDD rows, Stores stores, String folder, long version) {
+    StatefulRdd(RDD rows, Stores stores, long version) {
         super(rows, StateTasks.ANY);
         this.stores = stores;
-        this.folder = folder;
         this.version = version;
     }
 
@@ -156,7 +156,7 @@ final class StatefulRdd extends RDD {
         StateServer.announce(task);
         Iterator rows = firstParent(StateTasks.ANY).iterator(partition, task);
         StateStore store = org.apache.spark.sql.execution.streaming.state.StateStore$.MODULE$.get(
-            stores.id(folder, partition.index()), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, version, Option.empty(), Option.empty(),
+            stores.id(partition.index()), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, version, Option.empty(), Option.empty(),
             false, stores.conf, stores.hadoop(), false);
         task.addTaskCompletionListener((TaskCompletionListener) new Abort(store));
         StateServer.open(task, store);
@@ -171,7 +171,7 @@ final class StatefulRdd extends RDD {
     /** Where the store is open from the batch before. */
     @Override
     public scala.collection.immutable.Seq getPreferredLocations(Partition partition) {
-        return stores.coordinator.getLocation(stores.id(folder, partition.index())).toList();
+        return stores.coordinator.getLocation(stores.id(partition.index())).toList();
     }
 }
 
@@ -243,30 +243,27 @@ final class ScoredRows extends AbstractIterator {
 /** Reads the stores of partitions as they are in the checkpoint, and leaves all as it is. */
 final class EntriesOf implements Function2 {
     private final Stores stores;
-    private final String folder;
     private final long version;
 
-    EntriesOf(Stores stores, String folder, long version) {
+    EntriesOf(Stores stores, long version) {
         this.stores = stores;
-        this.folder = folder;
         this.version = version;
     }
 
     @Override
     public Object call(Object partition, Object ignored) {
         StateStoreProvider provider = org.apache.spark.sql.execution.streaming.state.StateStoreProvider$.MODULE$.createAndInit(
-            stores.id(folder, ((Integer) partition).intValue()), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, false, stores.conf,
+            stores.id(((Integer) partition).intValue()), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, false, stores.conf,
             stores.hadoop(), false, Option.empty());
         return new StoredEntries(provider, provider.getReadStore(version, Option.empty()));
     }
 }
 
-/** The entries of a store, which is closed behind the last, or with the task. */
+/** The entries of a store, which is closed with the task. */
 final class StoredEntries implements java.util.Iterator, TaskCompletionListener {
     private final StateStoreProvider provider;
     private final ReadStateStore store;
     private final Iterator entries;
-    private boolean isClosed;
 
     StoredEntries(StateStoreProvider provider, ReadStateStore store) {
         this.provider = provider;
