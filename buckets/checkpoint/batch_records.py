@@ -153,6 +153,10 @@ class BatchRecords:
             raise BucketsError(message)
         return begun
 
+    def terms_from(self, batch_id: int) -> Terms:
+        """Return the terms that were in force from a batch on, which its record names."""
+        return Terms.model_validate(self._terms.read(batch_id, _read_terms)[0])
+
     def all_terms(self) -> dict[int, Terms]:
         """Return all terms there ever were, by the first batch that each was in force for, ascending."""
         terms, number = {}, self._terms.newest()

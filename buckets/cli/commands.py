@@ -46,6 +46,7 @@ COMMANDS: Homes = {
     "demo-kafka": "demo.demo_kafka.demo_kafka",
     "watch": "watch.watch",
     "console": "servers.console",
+    "serve": "servers.serve",
     "mcp": "servers.mcp",
     "snooze": "rules.change.snooze",
     "verdict": "verdicts.verdict",

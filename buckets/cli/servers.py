@@ -1,4 +1,4 @@
-"""The commands `buckets mcp`, `console` and `metrics`: tools for an assistant, pages for people, files for Grafana."""
+"""The commands `buckets mcp`, `console`, `serve` and `metrics`: for assistants, people, callers, and for Grafana."""
 
 from typing import Annotated
 
@@ -64,6 +64,36 @@ def console(conf: JobConf, host: Host = None, port: Port = None, read_only: Read
 
     opened = open_console(conf, login_name(), host, port, read_only)
     Terminal().say(f"the console of {conf} is at {opened.address}; Ctrl-C ends it")
+    opened.run()
+
+
+ServeHost = Annotated[str | None, typer.Option(help="The address to listen on; `serve.host`, or this machine only.")]
+ServePort = Annotated[int | None, typer.Option(min=1, max=65_535, help="The port to listen on; `serve.port`, or 8485.")]
+
+
+def serve(conf: JobConf, host: ServeHost = None, port: ServePort = None) -> None:
+    """Answer calls about single payments of a job in milliseconds, as the job itself will score them.
+
+    A payment that is sent to /v1/score is written to the job's topic, taken in
+    with all that came before it, and answered with the alerts that the job
+    raises a moment later. With mode=check it is answered what would come out,
+    and nothing changes. It runs beside `buckets run`, for a job whose source is
+    a topic, begins with the state of its checkpoint, and stores nothing.
+
+    \b
+    Examples:
+      buckets serve conf/kafka.yaml
+      buckets serve conf/kafka.yaml --port 9000
+      curl localhost:8485/readyz
+      curl localhost:8485/v1/score -d '{"transactionId": 1, …}'
+      curl 'localhost:8485/v1/score?mode=check&features=*' -d '{"transactionId": 1, …}'
+    """  # noqa: D301 - click needs the backspace itself
+    with extra("serve", "the service"):
+        from buckets.serve.app import open_serving
+
+    terminal = Terminal()
+    opened = open_serving(conf, host, port, terminal.say)
+    terminal.say(f"payments of {conf} are answered at {opened.address}/v1/score; Ctrl-C ends it")
     opened.run()
 
 

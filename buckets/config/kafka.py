@@ -34,8 +34,8 @@ def authority_faults(ca_file: str | None) -> Iterator[str]:
             yield f"{ca_file}: holds no certificates in PEM ({_reason(error)}); name a file that does"
 
 
-def _certificate_faults(certificate_file: str, key_file: str, key_password: SecretStr | None) -> Iterator[str]:
-    """Say why a client's certificate and its key cannot be read or do not go together."""
+def certificate_faults(certificate_file: str, key_file: str, key_password: SecretStr | None) -> Iterator[str]:
+    """Say why a certificate and its key cannot be read or do not go together."""
     yield from _missing(certificate_file)
     yield from _missing(key_file)
     # Without any password OpenSSL would ask for one on the terminal.
@@ -109,7 +109,7 @@ class SecuritySettings(Settings):
             yield "certificate_file and key_file go together"
         yield from authority_faults(self.ca_file)
         if self.certificate_file is not None and self.key_file is not None:
-            yield from _certificate_faults(self.certificate_file, self.key_file, self.key_password)
+            yield from certificate_faults(self.certificate_file, self.key_file, self.key_password)
 
 
 def _address(value: str) -> str:

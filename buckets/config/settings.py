@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, field_valida
 
 from buckets.config.engine import EngineSettings
 from buckets.config.environment import Settings
-from buckets.config.kafka import KafkaSettings, TopicName
+from buckets.config.kafka import KafkaSettings, TopicName, authority_faults, certificate_faults
 from buckets.config.lists import ListName, ListSettings
 from buckets.config.output import OutputSettings, TableSettings
 from buckets.config.source import SourceSettings
@@ -152,6 +152,57 @@ class MetricsSettings(Settings):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class ServeSettings(Settings):
+    """How `buckets serve` answers calls about single payments.
+
+    Attributes:
+        host: the address that it listens on.
+        port: the port there.
+        topic: the topic of the source to which payments are written; the first one, where it is left out.
+        key: the field by whose text messages have their key, and so their partition.
+        answer_within: how long a call waits for its answer; after that it is `undecided`.
+        undecided: what a caller is told to do then.
+        most_waiting: so many payments wait at once; further ones are refused.
+        token: what callers give as a bearer token.
+        certificate_file: PEM file of the certificate by which it is reached by HTTPS; with it goes `key_file`.
+        key_file: PEM file of its key.
+        ca_file: PEM file of the authorities one of which must have signed the certificate of each caller.
+    """
+
+    host: str = Field(default=LOOPBACK_NAMES[0], min_length=1)
+    port: int = Field(default=8485, ge=1, le=65_535)
+    topic: TopicName | None = None
+    key: str | None = Field(default=None, min_length=1)
+    answer_within: DurationMs = 50
+    undecided: Literal["allow", "review"] = "review"
+    most_waiting: int = Field(default=1_000, ge=1, le=100_000)
+    token: SecretStr | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    ca_file: str | None = None
+
+    _token = field_validator("token")(_long_token)
+
+    def _faults(self) -> Iterator[str]:
+        if self.is_open:
+            yield (
+                f"host {self.host} can be reached from elsewhere, and nothing says who may call; add a token or a "
+                "ca_file, or leave host out to listen on this machine only"
+            )
+        if (self.certificate_file is None) != (self.key_file is None):
+            yield "certificate_file and key_file go together"
+        elif self.certificate_file is not None and self.key_file is not None:
+            yield from certificate_faults(self.certificate_file, self.key_file, None)
+        elif self.ca_file is not None:
+            yield "ca_file: certificates of callers need HTTPS; add certificate_file and key_file"
+        yield from authority_faults(self.ca_file)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody may call who reaches it, and others than this machine do."""
+        return self.host not in LOOPBACK_NAMES and self.token is None and self.ca_file is None
+
+
 STALL_PATIENCE_MS = 1_800_000
 SHORTEST_STALL_MS = 1_000
 START_PATIENCE_MS = 600_000
@@ -274,6 +325,7 @@ class JobSettings(Settings):
         archive: where all that has arrived is kept.
         metrics: where the job serves its metrics; left out: nowhere.
         console: who may use the console, and from where.
+        serve: how `buckets serve` answers calls about single payments.
         partitions: how many tasks score; left out: as many as Spark decides.
         trigger: when micro-batches run.
         engine: what decides results.
@@ -301,6 +353,7 @@ class JobSettings(Settings):
     archive: ArchiveSettings | None = None
     metrics: MetricsSettings | None = None
     console: ConsoleSettings = ConsoleSettings()
+    serve: ServeSettings = ServeSettings()
     partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     stall_patience: DurationMs = STALL_PATIENCE_MS
@@ -350,6 +403,8 @@ class JobSettings(Settings):
             yield "verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`"
         if self.metrics and self.audit and self.audit.metrics and self.metrics.place == self.audit.metrics.place:
             yield f"audit.metrics.port: {self.metrics.port} is the port of the job; choose another one"
+        if self.serve.topic is not None and self.serve.topic not in self.source.all_topics:
+            yield f"serve.topic: {self.serve.topic} is no topic of the source; name one of it, or leave it out"
         if self.kafka is not None:
             yield from self._topic_faults()
 

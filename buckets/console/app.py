@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from buckets.config.job import load_job
 from buckets.config.settings import ConsoleSettings, Role
-from buckets.console.connections import ACCEPTED_AT_ONCE, Connection
+from buckets.connections import ACCEPTED_AT_ONCE, Connection, listen
 from buckets.console.pages import alerts, change, job, lists, rules
 from buckets.console.person import SIGN_IN, Gate, People, documents
 from buckets.console.view import Asked, Onward, Sampler, Site, View, shown, shown_error, stream
@@ -203,7 +203,7 @@ def open_console(
             remedy = "add `console.token`"
             message = f"--host {host}: can be reached from elsewhere, and nothing says who may come in; {remedy}"
             raise BucketsError(message) from None
-    listening = listen(settings.host, settings.port if port is None else port)
+    listening = listen(settings.host, settings.port if port is None else port, "console")
     people = People(settings, settings.host, listening.getsockname()[1], login_name, is_read_only)
     site = Site(conf, loaded, people, Sampler(loaded.checkpoint), Questions(), RuleChecks(is_replaced=True))
     config = uvicorn.Config(
@@ -238,22 +238,3 @@ class _Server(uvicorn.Server):
         self._site.closing.set()
         self._site.checks.close()
         await super().shutdown(sockets)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(ACCEPTED_AT_ONCE)
-        except OSError:
-            listening.close()
-            raise
-    except OSError as error:
-        remedy = "end what uses it, or name another port with --port"
-        message = f"console: cannot listen on {host}, port {port} ({error.strerror}); {remedy}"
-        raise BucketsError(message) from None
-    return listening

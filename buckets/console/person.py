@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from buckets.config.settings import LOOPBACK_NAMES, ROLES, ConsoleSettings, Role
+from buckets.connections import is_same
 from buckets.printable import one_line
 from buckets.resources import built_site
 
@@ -152,11 +153,6 @@ class People:
 
     def _mark(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
-
-
-def is_same(text: str, secret: str) -> bool:
-    """Return whether a text is a secret, in a time that tells nothing of it; a text may have any characters."""
-    return hmac.compare_digest(text.encode(), secret.encode())
 
 
 def _header(request: Request, name: str) -> str:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from buckets.changes.origin import JobRules
 from buckets.clock import epoch_ms
-from buckets.console.connections import most_connections
+from buckets.connections import most_connections
 from buckets.console.person import People, Person
 from buckets.duration import spoken_duration
 from buckets.errors import BucketsError

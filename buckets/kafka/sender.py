@@ -213,11 +213,12 @@ def event_messages(
         message = f"--key {key}: {path} has no such column; name another field"
         raise BucketsError(message)
     if file.kind == "json":
-        return ((_key_of_line(line, key), line) for line in raw_lines(file, schema))
+        return ((key_of_line(line, key), line) for line in raw_lines(file, schema))
     return _rows(file, schema, key, on_bad)
 
 
-def _key_of_line(line: bytes, key: str) -> str:
+def key_of_line(line: bytes, key: str) -> str:
+    """Return the text of a field of an event in JSON; empty where it has none."""
     try:
         (value,) = fields_of(line.decode(), [key])
     except ValueError:

@@ -198,7 +198,9 @@ _READERS: Mapping[str, Reader] = {
     "build": lambda _: [((own_version(),), 1)],
 }
 _DECLARED: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(resource("metrics/families.yaml").read_bytes())
-JOB, AUDIT, CONSOLE = ([Family(**family) for family in _DECLARED[of]] for of in ("job", "audit", "console"))
+JOB, AUDIT, CONSOLE, SERVE = (
+    [Family(**family) for family in _DECLARED[of]] for of in ("job", "audit", "console", "serve")
+)
 BUILD = Family("gauge", "buckets_build_info", "The release that runs.", "build", ["version"])
 
 

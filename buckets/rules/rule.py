@@ -7,7 +7,7 @@ when it is read, and is written as it was; see `feature`.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -50,6 +50,7 @@ from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fi
 from buckets.rules.policies import MOST_SNOOZES, AlertPolicy, Snooze, policies_of
 
 Severity = Literal["low", "medium", "high", "critical"]
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)  # The least first
 LARGEST_SCORE = 1_000_000_000
 MOST_TAGS = 50
 LONGEST_TAG = 200

@@ -75,9 +75,9 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
     return of_section.withColumn("state_key", F.expr(f"substring(state_key, {len(section) + 1})"))
 
 
-def read_stored(spark: SparkSession, checkpoint: Path) -> DataFrame:
-    """Read what lies in the stores after the last batch that has ended, the log's segments as they are."""
-    record, ended = Checkpoint(checkpoint).job, SourceOffsets(checkpoint).ended
+def read_stored(spark: SparkSession, checkpoint: Path, batch_id: int | None = None) -> DataFrame:
+    """Read what lies in the stores after a batch, else the last that has ended, the log's segments as they are."""
+    record, ended = Checkpoint(checkpoint).job, SourceOffsets(checkpoint).ended if batch_id is None else batch_id
     tasks = state_tasks(spark.sparkContext)
     version = 0 if ended is None else ended + 1
     return DataFrame(
@@ -121,15 +121,18 @@ def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _check(checkpoint: Path) -> None:
-    if SourceOffsets(checkpoint).ended is None:
+def last_ended(checkpoint: Path) -> int:
+    """Return the last batch that has ended; there must be one."""
+    ended = SourceOffsets(checkpoint).ended
+    if ended is None:
         message = f"checkpoint {checkpoint} holds no state yet: no batch has ended"
         raise BucketsError(message)
+    return ended
 
 
 def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStats:
     """Return sizes of all groups, and the largest keys."""
-    _check(checkpoint)
+    last_ended(checkpoint)
     heads = read_entries(spark, checkpoint, HEADS).mapInArrow(_summarise, _SUMMARY)
     pages = read_entries(spark, checkpoint, PAGES)
     of_head = F.expr(f"substring(state_key, 1, length(state_key) - {PAGE_BYTES})")
@@ -168,7 +171,7 @@ def read_timeline(
     spark: SparkSession, checkpoint: Path, group_id: str, key: str, columns: int
 ) -> StoredTimeline | None:
     """Read the timeline of a key; None where it has none."""
-    _check(checkpoint)
+    last_ended(checkpoint)
     state_key = head_key(group_id, key)
     is_head = F.col("state_key") == F.lit(bytearray(state_key))
     head = read_entries(spark, checkpoint, HEADS).where(is_head).collect()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction.schedule import CLOCK, LONG_AGO_MS, OVERVIEW, EvictionSchedule
@@ -129,7 +130,14 @@ class Installer:
         for key in keys:
             by_group.setdefault(split_head_key(key.state_key)[0], []).append(key)
         for group_id, own_keys in by_group.items():
-            self._enter(self._groups[group_id], own_keys)
+            group, state_keys = self._groups[group_id], ByteStrings.of([key.state_key for key in own_keys])
+            clocks_ms = self._clocks_ms(group, ByteStrings.of([key.head for key in own_keys]))
+            # What is remembered outside the shards has no timeline.
+            remembered_ms = [
+                clock if key.head else json.loads(key.policies)[2]
+                for key, clock in zip(own_keys, clocks_ms.tolist(), strict=True)
+            ]
+            self._enter(group, state_keys, np.array(remembered_ms, np.int64), any(key.policies for key in own_keys))
         self._schedule.save(self._store.schedule, self._groups)
 
     def end(self, times: ShardTimes) -> None:
@@ -138,23 +146,24 @@ class Installer:
         self._schedule.evicted_until_ms = dict(times.evicted_until_ms)
         self._schedule.save(self._store.schedule, self._groups)
 
-    def _enter(self, group: Group, keys: Sequence[CarriedKey]) -> None:
-        """Enter keys of a group; what an earlier generation has left is visited first."""
-        generations = np.full(len(keys), group.generation)
-        clocks_ms = clocks_of(ByteStrings.of([key.head for key in keys]), generations)
-        # What is remembered outside the shards has no timeline.
-        clocks_ms = np.array(
-            [
-                json.loads(key.policies)[2] if not key.head else LONG_AGO_MS if clock_ms == NO_CLOCK else clock_ms
-                for key, clock_ms in zip(keys, clocks_ms.tolist(), strict=True)
-            ],
-            np.int64,
-        )
-        group_id = group.state_id
-        if any(key.policies for key in keys):
-            self._schedule.remembered.add(group_id)
-        entered = GroupedKeys.of(group_id, ByteStrings.of([key.state_key for key in keys]))
-        self._schedule.enter(entered, clocks_ms, {group_id: group.longest_window_ms + self._lateness_ms})
+    def enter(self, group_id: str, state_keys: ByteStrings) -> None:
+        """Enter keys of a group that are in the store, and have timelines, for eviction."""
+        heads, policies = self._store.heads.read(state_keys), self._store.policies.read(state_keys)
+        clocks_ms = self._clocks_ms(self._groups[group_id], heads)
+        self._enter(self._groups[group_id], state_keys, clocks_ms, bool(policies.lengths.any()))
+
+    def _clocks_ms(self, group: Group, heads: ByteStrings) -> npt.NDArray[np.int64]:
+        """Return the clocks of keys; what an earlier generation has left is visited first."""
+        clocks_ms = clocks_of(heads, np.full(heads.size, group.generation))
+        return np.where(clocks_ms == NO_CLOCK, LONG_AGO_MS, clocks_ms)
+
+    def _enter(
+        self, group: Group, state_keys: ByteStrings, clocks_ms: npt.NDArray[np.int64], are_remembered: bool
+    ) -> None:
+        if are_remembered:
+            self._schedule.remembered.add(group.state_id)
+        horizons_ms = {group.state_id: group.longest_window_ms + self._lateness_ms}
+        self._schedule.enter(GroupedKeys.of(group.state_id, state_keys), clocks_ms, horizons_ms)
 
 
 def carried_state_keys(state_keys: Sequence[bytes], carried: Regrouping) -> list[tuple[int, bytes] | None]:

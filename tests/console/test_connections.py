@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from buckets.console import connections
-from buckets.console.connections import most_connections
+from buckets import connections
+from buckets.connections import most_connections
 from buckets.kafka.local_broker import free_port
 from tests.console.served import serving
 from tests.half_open import drip_until_closed, half_open, is_closed

@@ -30,12 +30,12 @@ from buckets.questions.listed_alerts import (
     why,
 )
 from buckets.questions.long_questions import named_moment_ms
+from buckets.rules.rule import SEVERITIES
 from buckets.verdicts.confirmed import complete, job_verdicts
 from buckets.verdicts.quality import Thresholds, quality_report
 from buckets.verdicts.verdict import FINDINGS, written_verdict
 from buckets.verdicts.verdict_table import verdict_table
 
-SEVERITIES = ("low", "medium", "high", "critical")
 _MOST_AT_ONCE = 1_000
 _SHOWN_EVENTS = 1_000  # Of each window that is explained
 _OTHERS, _LOOKED_AT = 10, 100_000

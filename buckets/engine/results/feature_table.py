@@ -78,7 +78,7 @@ class FeatureTable:
         first = next((piece.column(POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
         size = sum(map(len, pieces))
         by_rule = _by_rule(payloads)
-        outcomes = _outcomes(payloads, by_rule, first, size)
+        outcomes = outcomes_of(payloads, by_rule, first, size)
         if pieces:  # Some only fill timelines.
             judged = np.concatenate([judged_flags(pa.Table.from_batches([piece])) for piece in pieces])
             outcomes = np.maximum(outcomes, ~judged * np.int8(UNJUDGED))
@@ -100,11 +100,11 @@ class FeatureTable:
         ]
         return pa.table(values, schema=self.columns)
 
-    def beside(self, payloads: Mapping[str, list[bytes]], size: int) -> pa.Table:
-        """Return the outcome and the features alone, of arrivals at positions from 0 that were scored together."""
+    def beside(self, payloads: Mapping[str, list[bytes]], size: int, first: int = 0) -> pa.Table:
+        """Return outcomes and features alone, of arrivals at positions from `first` that were scored together."""
         by_rule = _by_rule(payloads)
-        outcomes = pa.array(OUTCOMES).take(pa.array(_outcomes(payloads, by_rule, 0, size)))
-        return pa.table([outcomes, *self._values(by_rule, np.arange(size), 0, size)], schema=self.beside_columns)
+        outcomes = pa.array(OUTCOMES).take(pa.array(outcomes_of(payloads, by_rule, first, size)))
+        return pa.table([outcomes, *self._values(by_rule, np.arange(size), first, size)], schema=self.beside_columns)
 
     def _values(self, by_rule: dict[str, list[pa.Table]], chosen: Int64s, first: int, size: int) -> Iterator[pa.Array]:
         """Return the columns of rules at the rows that are wanted; NULL where a rule was not evaluated."""
@@ -199,7 +199,7 @@ def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.Reco
         yield pa.record_batch(fields)
 
 
-def _outcomes(
+def outcomes_of(
     payloads: Mapping[str, list[bytes]], by_rule: dict[str, list[pa.Table]], first: int, size: int
 ) -> npt.NDArray[np.int8]:
     """Return what became of each arrival, as an index into `OUTCOMES`."""

@@ -1,16 +1,20 @@
-"""Limits how long a connection may take to send a request or to read an answer, and how many there are at once.
+"""Connections of the web servers: how long one may take to send a request or to read an answer, and how many there are.
 
 uvicorn waits for the end of a request as long as a client likes: one who begins many and ends none would take all
 descriptors of this process.
 """
 
 import asyncio
+import hmac
 import resource
+import socket
 from collections import Counter
 from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from buckets.errors import BucketsError
 
 REQUEST_WITHIN_S = 15.0
 """So long may a request take until all of it is there, and so long may nothing of an answer be read."""
@@ -103,3 +107,27 @@ def _make_room(connections: list[Connection]) -> None:
 
 def _address(connection: Connection) -> str | None:
     return None if connection.client is None else connection.client[0]
+
+
+def is_same(text: str, secret: str) -> bool:
+    """Return whether a text is a secret, in a time that tells nothing of it; a text may have any characters."""
+    return hmac.compare_digest(text.encode(), secret.encode())
+
+
+def listen(host: str, port: int, what: str) -> socket.socket:
+    """Return a socket that listens on an address; `what` does, in a word."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(ACCEPTED_AT_ONCE)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        remedy = "end what uses it, or name another port with --port"
+        message = f"{what}: cannot listen on {host}, port {port} ({error.strerror}); {remedy}"
+        raise BucketsError(message) from None
+    return listening

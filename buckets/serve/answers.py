@@ -1,0 +1,121 @@
+"""What a call is answered, of what came out for its payment: the decision, alerts as they are published, features."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.engine.results.feature_table import OUTCOMES, outcomes_of
+from buckets.engine.values.feature_rules import FEATURES
+from buckets.events.arrivals import declared_fields
+from buckets.outputs import columns
+from buckets.rules.rule import SEVERITIES
+from buckets.serve.replica import Scored
+
+_OF_OUTCOME = (columns.COLLISIONS, columns.LATE_EVENTS, columns.DUPLICATES, columns.DEAD_LETTERS)
+_ALERTS = (columns.ALERTS, columns.HELD_ALERTS)
+EVALUATED, DUPLICATE, DEAD_LETTER = "evaluated", "duplicate", "dead_letter"
+"""Outcomes of a payment, as tables of features have them; one that no group's filter lets through is evaluated too."""
+
+
+@dataclass
+class Answer:
+    """What came out for a payment."""
+
+    ruleset_version: int
+    partition: int | None  # where it lies in its topic; None of one that was not written
+    offset: int | None
+    event_id: str | None
+    outcome: str = EVALUATED  # what became of it; where that differs by group, what is furthest from `evaluated`
+    reason: str = ""  # why it is no event
+    alerts: list[dict[str, Any]] = field(default_factory=list)  # as they are published
+    held: list[dict[str, Any]] = field(default_factory=list)  # alerts that policies hold back, as they are published
+    features: dict[str, dict[str, Any]] = field(default_factory=dict)  # by rule and name: value, exact, warm
+    as_of: dict[str, int] = field(default_factory=dict)  # how far each partition had been taken in
+    is_repeated: bool = False  # whether it is the answer to an earlier call with the same id
+
+    def to_json(self, wanted: str | None) -> dict[str, Any]:
+        """Return the answer as plain data, with the features whose names fit a pattern."""
+        severities = [alert["severity"] for alert in self.alerts if alert.get("severity") is not None]
+        decision = {
+            "fired": [alert["rule_id"] for alert in self.alerts],
+            "severity": max(severities, key=SEVERITIES.index, default=None),
+            "score": sum(alert.get("score") or 0 for alert in self.alerts),
+            "held": [alert["rule_id"] for alert in self.held],
+        }
+        shown: dict[str, Any] = {"decision": decision, "outcome": self.outcome, "alerts": self.alerts}
+        if wanted is not None:
+            shown["features"] = {name: value for name, value in self.features.items() if fnmatchcase(name, wanted)}
+        place = {"partition": self.partition, "offset": self.offset, "as_of": self.as_of}
+        return shown | {"ruleset_version": self.ruleset_version, **place, "repeated": self.is_repeated}
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """What must be the same wherever the payment is scored."""
+        ids = (sorted(alert["alert_id"] for alert in alerts) for alerts in (self.alerts, self.held))
+        return (self.outcome, *map(tuple, ids), [(alert["value"], alert["terms"]) for alert in self.alerts])
+
+
+def answers(scored: Scored, offsets: Collection[int], decided_ms: int, features: bool) -> dict[int, Answer]:
+    """Return the answers for some of the messages that were scored together, by their offsets."""
+    scored_by, results = scored.scored_by, scored.results.payloads
+    partition = scored.messages[0].place[0] if scored.messages[0].offset >= 0 else None
+    ids = declared_fields(scored.arrivals, scored_by.terms.event_schema)[scored_by.terms.event_schema.event_id]
+    rows = {message.offset: row for row, message in enumerate(scored.messages) if message.offset in offsets}
+    found = {
+        offset: Answer(scored_by.rules, partition, None if partition is None else offset, _text(ids[row].as_py()))
+        for offset, row in rows.items()
+    }
+    for output in _ALERTS:
+        if output in results:
+            table = scored_by.decoder.table(output, results[output])
+            for _, shown, _ in scored_by.messages.shown(output, table, decided_ms):
+                if shown["position"] in found:
+                    answer = found[shown["position"]]
+                    (answer.alerts if output == columns.ALERTS else answer.held).append(shown)
+    for offset, outcome in _outcomes(scored):
+        if offset in found:
+            found[offset].outcome = outcome
+    if columns.DEAD_LETTERS in results:
+        table = scored_by.decoder.table(columns.DEAD_LETTERS, results[columns.DEAD_LETTERS])
+        for offset, reason in zip(table["position"].to_pylist(), table["reason"].to_pylist(), strict=True):
+            if offset in found:
+                found[offset].reason = reason
+    if features and FEATURES in results:
+        _add_features(scored, rows, found)
+    return found
+
+
+def _outcomes(scored: Scored) -> Iterator[tuple[int, str]]:
+    """Yield the offsets of messages that were not just evaluated, with what became of them."""
+    results = scored.results.payloads
+    if any(output in results for output in _OF_OUTCOME):
+        first, last = scored.messages[0].offset, scored.messages[-1].offset
+        given = {output: results[output] for output in _OF_OUTCOME if output in results}
+        outcomes = outcomes_of(given, {}, first, last - first + 1)
+        yield from ((first + int(at), OUTCOMES[outcomes[at]]) for at in np.flatnonzero(outcomes))
+
+
+def _add_features(scored: Scored, rows: Mapping[int, int], found: Mapping[int, Answer]) -> None:
+    first, last = scored.messages[0].offset, scored.messages[-1].offset
+    given = {FEATURES: scored.results.payloads[FEATURES]}
+    table = scored.scored_by.features.beside(given, last - first + 1, first).take(pa.array([at - first for at in rows]))
+    values = dict(zip(table.column_names, (column.to_pylist() for column in table.columns), strict=True))
+    for row, offset in enumerate(rows):
+        of_row = {name: _plain(column[row]) for name, column in values.items()}
+        for name in of_row:
+            if f"{name}.exact" in of_row and of_row[f"{name}.exact"] is not None:
+                flags = {flag: of_row[f"{name}.{flag}"] for flag in ("exact", "warm")}
+                found[offset].features[name] = {"value": of_row[name], **flags}
+
+
+def _plain(value: Any) -> Any:
+    return format(value, "f") if isinstance(value, Decimal) else value
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

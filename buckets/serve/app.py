@@ -1,0 +1,254 @@
+"""The calls of `buckets serve` over HTTP: who may call, what is read of a request, and how it is answered."""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+import uvicorn
+
+from buckets.config.job import load_job
+from buckets.config.settings import ServeSettings
+from buckets.connections import ACCEPTED_AT_ONCE, Connection, is_same, listen
+from buckets.errors import ConfigurationError, first_line
+from buckets.metrics.job_metrics import CONTENT_TYPE, SERVE, exposition
+from buckets.resources import resource
+from buckets.serve.answers import DEAD_LETTER, Answer
+from buckets.serve.service import Call, NotNow, Service
+
+MOST_BYTES = 1 << 20
+MOST_PAYMENTS = 500  # In one call
+_JSON, _PROBLEM = "application/json", "application/problem+json"
+_END_WITHIN_S = 5
+_TITLES = {
+    400: "Not a call", 401: "No token", 404: "No such address", 405: "Another method", 413: "Too large",
+    422: "Not an event", 429: "Too many calls", 503: "Not now",
+}  # fmt: skip
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is sent back."""
+
+    status: int
+    body: bytes
+    kind: str = _JSON
+
+    @classmethod
+    def of(cls, value: Any, status: int = 200) -> "Reply":
+        """Return a reply in JSON."""
+        return cls(status, msgspec.json.encode(value))
+
+    @classmethod
+    def problem(cls, status: int, line: str, **more: Any) -> "Reply":
+        """Return what is wrong, as RFC 9457 has it."""
+        return cls(status, msgspec.json.encode(_problem(status, line, **more)), _PROBLEM)
+
+
+def _problem(status: int, line: str, **more: Any) -> dict[str, Any]:
+    return {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": line, **more}
+
+
+class Application:
+    """Answers requests, as ASGI has it."""
+
+    def __init__(self, service: Service, settings: ServeSettings) -> None:
+        """Answer with what a service says."""
+        self._service, self._settings = service, settings
+        self._pages: Mapping[tuple[str, str], Callable[[], Reply]] = {
+            ("GET", "/healthz"): lambda: Reply.of({"status": "ok"}),
+            ("GET", "/readyz"): self._ready,
+            ("GET", "/metrics"): lambda: Reply(200, exposition(SERVE, service.status()), CONTENT_TYPE),
+            ("GET", "/v1/openapi.json"): lambda: Reply(200, resource("serve/openapi.json").read_bytes()),
+        }
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        try:
+            reply = await self._reply(scope, receive)
+        except NotNow as error:
+            reply = Reply.problem(error.status, error.reason)
+        headers = [(b"content-type", reply.kind.encode()), (b"content-length", str(len(reply.body)).encode())]
+        headers += [(b"retry-after", b"1")] if reply.status in (429, 503) else []
+        headers += [(b"connection", b"close")] if reply.status == 413 else []
+        with contextlib.suppress(OSError):
+            await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+            await send({"type": "http.response.body", "body": reply.body})
+
+    async def _reply(self, scope: Mapping[str, Any], receive: Receive) -> Reply:
+        method, path = scope["method"], scope["path"]
+        page = self._pages.get((method, path))
+        if page is not None and path != "/metrics":
+            return page()
+        if not self._may_call(scope):
+            return Reply.problem(401, "give the token of `serve` as `Authorization: Bearer TOKEN`")
+        if page is not None:
+            return page()
+        if path != "/v1/score":
+            return Reply.problem(404, f"{path[:100]!r} is no address here; payments go to /v1/score")
+        if method != "POST":
+            return Reply.problem(405, "payments are sent by POST")
+        return await self._called(scope, receive)
+
+    def _may_call(self, scope: Mapping[str, Any]) -> bool:
+        token = self._settings.token
+        given = dict(scope["headers"]).get(b"authorization", b"").removeprefix(b"Bearer ")
+        return token is None or is_same(given.decode("latin-1"), token.get_secret_value())
+
+    def _ready(self) -> Reply:
+        why = self._service.not_ready()
+        return Reply.of({"status": "ok"}) if why is None else Reply.problem(503, why)
+
+    async def _called(self, scope: Mapping[str, Any], receive: Receive) -> Reply:
+        given = {name: values[-1] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+        unknown = next((name for name in given if name not in ("mode", "features")), None)
+        if unknown is not None or given.get("mode", "score") not in ("score", "check"):
+            what = f"{unknown!r} is no parameter" if unknown is not None else f"mode {given['mode']!r} is not known"
+            return Reply.problem(400, f"{what}; there are mode=check and features=PATTERN")
+        body = await _body(receive)
+        if body is None:
+            return Reply.problem(
+                413, f"the call has more than {MOST_BYTES:,} bytes, which is the limit; send fewer payments"
+            )
+        kind = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip()
+        try:
+            values, is_one = _payments(body, kind == b"application/octet-stream")
+        except ValueError as error:
+            return Reply.problem(400, f"the call is no payment in JSON, nor an array of some: {first_line(error)}")
+        if not 0 < len(values) <= MOST_PAYMENTS:
+            return Reply.problem(400, f"the call has {len(values):,} payments; send 1 to {MOST_PAYMENTS:,}")
+        wanted, mode, began_s = given.get("features"), given.get("mode", "score"), time.perf_counter()
+        calls = (self._service.check if mode == "check" else self._service.score)(values, wanted is not None)
+        self._service.counts[mode] += len(calls)
+        _, late = await asyncio.wait([call.future for call in calls], timeout=self._settings.answer_within / 1000)
+        self._service.counts["undecided"] += len(late)
+        self._service.seconds[mode].add([(time.perf_counter() - began_s, len(calls))])
+        replies = [self._shown(call, wanted) for call in calls]
+        if is_one:
+            return Reply(replies[0][0], msgspec.json.encode(replies[0][1]), _JSON if replies[0][0] == 200 else _PROBLEM)
+        return Reply.of({"answers": [reply for _, reply in replies]})
+
+    def _shown(self, call: Call, wanted: str | None) -> tuple[int, dict[str, Any]]:
+        """Return what a call is answered, with its status."""
+        if not call.future.done():
+            call.future.cancel()
+            nothing: dict[str, Any] = {"fired": [], "severity": None, "score": 0, "held": []}
+            decision = nothing | {"undecided": self._settings.undecided}
+            return 200, {"decision": decision, "outcome": "undecided", "alerts": [], "written": call.is_written}
+        try:
+            answer: Answer = call.future.result()
+        except NotNow as error:
+            return error.status, _problem(error.status, error.reason)
+        if answer.outcome == DEAD_LETTER:
+            place = {"partition": answer.partition, "offset": answer.offset, "event_id": answer.event_id}
+            return 422, _problem(422, answer.reason, outcome=DEAD_LETTER, **place)
+        return 200, answer.to_json(wanted)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Return the body of a request; None where it is too large, of which no more is read."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b""
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MOST_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _payments(body: bytes, is_binary: bool) -> tuple[Sequence[bytes], bool]:
+    """Return the payments of a call as they were sent, and whether it is a single one; ValueError if it is none."""
+    if is_binary:
+        return [body], True
+    if body.lstrip()[:1] == b"[":
+        return [bytes(each) for each in msgspec.json.decode(body, type=list[msgspec.Raw])], False
+    msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return [body], True
+
+
+class Server(uvicorn.Server):
+    """A server whose service begins and ends with it."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Answer what is being answered, and end."""
+        await super().shutdown(sockets)
+        await asyncio.get_running_loop().run_in_executor(None, self._service.stop)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A service that listens, and answers when it is run."""
+
+    service: Service
+    server: Server
+    listening: Any
+    address: str
+
+    def run(self) -> None:
+        """Answer until somebody interrupts it."""
+        self.service.start()
+        with contextlib.closing(self.listening), contextlib.suppress(KeyboardInterrupt):
+            self.server.run(sockets=[self.listening])
+
+
+def open_serving(conf: Path, host: str | None, port: int | None, say: Callable[[str], None]) -> Serving:
+    """Open a service of a job.
+
+    Raises:
+        ConfigurationError: the job has no topic as its source, or a setting is not valid.
+    """
+    job = load_job(conf)
+    source, settings = job.settings.source, job.settings.serve
+    if not source.has_topics or source.topic_pattern is not None:
+        message = f"configuration {conf}: serve needs a source of `kind: kafka` with topics that are named"
+        raise ConfigurationError(message)
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = settings.model_copy(update=given)
+    if host is not None and settings.is_open:
+        message = f"--host {host}: can be reached from elsewhere, and nothing says who may call; add `serve.token`"
+        raise ConfigurationError(message)
+    listening = listen(settings.host, settings.port, "serve")
+    service = Service(job, settings, say)
+    tls: dict[str, Any] = (
+        {}
+        if settings.certificate_file is None
+        else {
+            "ssl_certfile": settings.certificate_file,
+            "ssl_keyfile": settings.key_file,
+            "ssl_ca_certs": settings.ca_file,
+            "ssl_cert_reqs": ssl.CERT_NONE if settings.ca_file is None else ssl.CERT_REQUIRED,
+        }
+    )
+    config = uvicorn.Config(
+        Application(service, settings),
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        backlog=ACCEPTED_AT_ONCE,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_END_WITHIN_S,
+        proxy_headers=False,
+        **tls,
+    )
+    at = listening.getsockname()
+    host_shown = f"[{at[0]}]" if ":" in at[0] else at[0]
+    address = f"{'https' if tls else 'http'}://{host_shown}:{at[1]}"
+    return Serving(service, Server(config, service), listening, address)

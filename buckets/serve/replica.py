@@ -1,0 +1,276 @@
+"""A copy of a job's timelines that is ahead of the job: it takes in messages as they come, and goes by the job's cuts.
+
+A message is scored at once, by the rules that the job's newest batch has. When the job begins a batch, it is known
+which messages are in it, in which order, and by which rules, lists and settings it scores them. Where that differs from
+what was done here, what was taken in since is undone and done again. So what is here is what the job will come to.
+
+Who asks what would come out is answered by scoring, too, which is undone at once.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from buckets.checkpoint.identity import Terms
+from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
+from buckets.engine.storage.shard_store import DriverStores, ShardStore
+from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER, convert
+from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
+from buckets.events.schema import KEY, EventSchema
+from buckets.rules.rule_set import RuleSet
+from buckets.serve.job_batches import JobBatch, Offsets, Place, ScoredBy
+from buckets.serve.undo import Journal, Undoing, undo
+
+MOST_UNSETTLED = 20_000
+"""So many messages can be undone at most; where the job is further behind, and other rules follow, it begins anew."""
+MOST_AT_ONCE = 500
+CHECK = "check"  # The topic of what is not in a topic
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_KINDS = {KEY: pa.binary(), HEADERS: pa.list_(_HEADER), STAMPED: pa.int32()}
+
+
+class TakenMessage(NamedTuple):
+    """A message of a topic."""
+
+    place: Place
+    offset: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    stamped: int = -1  # what its time is, as Kafka numbers it
+    time_ms: int = -1
+    call: int = 0  # the number of the call that has sent it; 0 for none
+
+
+class NeedsState(Exception):
+    """The job has gone on otherwise than what can be done again here: its state must be read anew."""
+
+
+ReadMessages = Callable[[pa.RecordBatch, EventSchema, Terms], pa.RecordBatch]
+"""Reads messages, in the columns that a job's tasks get, into the declared fields."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Messages of one partition that were scored together, and what came out."""
+
+    messages: Sequence[TakenMessage]
+    arrivals: pa.RecordBatch
+    results: BatchResults
+    scored_by: ScoredBy
+    again: frozenset[int] = frozenset()  # the offsets of those that had been scored before; this is what counts
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Messages that were scored together."""
+
+    messages: Sequence[TakenMessage]
+    scored_by: ScoredBy
+    journal: Journal
+
+
+class Replica:
+    """The timelines of a job, and how far they have come."""
+
+    def __init__(
+        self,
+        store: ShardStore,
+        driver: DriverStores,
+        batch: JobBatch,
+        read: ReadMessages,
+        names: Callable[[str], str] = lambda topic: topic,
+    ) -> None:
+        """Begin with the state of the job after a batch; `names` are the topics as results name them."""
+        self._undoing, self._read, self._names = Undoing(), read, names
+        stores = {0: self._undoing.store(store)}
+        self._job = InMemoryJob(batch.scored_by.scorers[False], stores=stores, driver=self._undoing.stores(driver))
+        self._newest, self._unsettled, self._steps = batch, list[JobBatch](), deque[_Step]()
+        self._at, self._forgotten, self._count = dict(batch.end), dict[Place, int](), 0
+
+    @property
+    def scored_by(self) -> ScoredBy:
+        """What payments are scored by that come now."""
+        return self._newest.scored_by
+
+    @property
+    def newest_batch(self) -> int:
+        """The newest batch of the job that is known here."""
+        return self._newest.number
+
+    @property
+    def at(self) -> Offsets:
+        """By partition, the offset after the last message that was taken in."""
+        return self._at
+
+    @property
+    def unsettled(self) -> int:
+        """How many messages the job has not come to, as far as is known."""
+        return self._count
+
+    def take(self, messages: Iterable[TakenMessage], features: bool = False) -> Iterator[Scored]:
+        """Score messages that come now; those that were taken in already are passed over.
+
+        Raises:
+            NeedsState: other rules were in force for them than what can be brought about.
+        """
+        new = [message for message in messages if message.offset >= self._at.get(message.place, 0)]
+        for message in new:
+            self._at[message.place] = message.offset + 1
+        last = self._batch_of(self._steps[-1].messages[-1]) if self._steps else 0
+        if any(self._batch_of(message) < last for message in new):  # The job has them before what is here
+            yield from self._follow(new, features)
+        else:
+            yield from self._score(new, features)
+        self._settle()
+
+    def begin_batch(self, batch: JobBatch) -> Iterator[Scored]:
+        """Take note of a batch that the job has begun, and yield what comes out otherwise now."""
+        if batch.number != self._newest.number + 1 or batch.scored_by.takes_over_fill(self.scored_by):
+            raise NeedsState
+        before, self._newest = self._newest, batch
+        self._unsettled.append(batch)
+        is_cut_otherwise = batch.scored_by != before.scored_by or len(batch.end) > 1
+        if is_cut_otherwise and any(before.end.get(at, 0) < end for at, end in self._forgotten.items()):
+            raise NeedsState
+        if is_cut_otherwise:
+            yield from self._follow([], features=False)
+        self._settle()
+
+    def check(self, payments: Sequence[TakenMessage], features: bool = False) -> Iterator[Scored]:
+        """Yield what would come out if a payment came now, of each by itself; nothing stays of them.
+
+        Those whose keys differ in all groups are scored at once. They are numbered from 0, as messages of `CHECK`.
+        """
+        for together in self._apart(payments):
+            journal = self._undoing.cut()
+            assert not journal
+            try:
+                scored = self._scored(together, self.scored_by, features)
+            finally:
+                undo(self._undoing.cut())
+            yield scored
+
+    def _batch_of(self, message: TakenMessage) -> int:
+        """Return which of the unsettled batches a message is in, from 0; their number where it is in none of them."""
+        for number, batch in enumerate(self._unsettled):
+            if batch.has(message.place, message.offset):
+                return number
+        return len(self._unsettled)
+
+    def _by(self, message: TakenMessage) -> ScoredBy:
+        number = self._batch_of(message)
+        return self._unsettled[number].scored_by if number < len(self._unsettled) else self.scored_by
+
+    def _follow(self, new: Sequence[TakenMessage], features: bool) -> Iterator[Scored]:
+        """Score all that is unsettled as the job does it, as far as it was done otherwise, and what is new."""
+        there = [message for step in self._steps for message in step.messages]
+        batches = len(self._unsettled)
+        wanted = sorted((*there, *new), key=lambda message: _in_job(self._batch_of(message), batches, message))
+        kept = same = 0
+        for step in self._steps:
+            end = same + len(step.messages)
+            if [*step.messages] != wanted[same:end] or any(self._by(one) != step.scored_by for one in step.messages):
+                break
+            kept, same = kept + 1, end
+        while len(self._steps) > kept:
+            step = self._steps.pop()
+            undo(step.journal)
+            self._count -= len(step.messages)
+        before = {(message.place, message.offset) for message in there}
+        for scored in self._score(wanted[same:], features):
+            again = frozenset(one.offset for one in scored.messages if (one.place, one.offset) in before)
+            yield replace(scored, again=again)
+
+    def _score(self, messages: Sequence[TakenMessage], features: bool) -> Iterator[Scored]:
+        """Score messages in their order, those that go together at once."""
+        for (_, scored_by), together in groupby(messages, lambda message: (message.place, self._by(message))):
+            every = [*together]
+            for begin in range(0, len(every), MOST_AT_ONCE):
+                piece = every[begin : begin + MOST_AT_ONCE]
+                scored = self._scored(piece, scored_by, features)
+                self._steps.append(_Step(piece, scored_by, self._undoing.cut()))
+                self._count += len(piece)
+                yield scored
+
+    def _scored(self, messages: Sequence[TakenMessage], scored_by: ScoredBy, features: bool) -> Scored:
+        terms = scored_by.terms
+        arrivals = self._read(_rows(messages, self._names, terms.event_schema), terms.event_schema, terms)
+        self._job.scorer = scored_by.scorers[features]
+        results = self._job.score_batch([arrivals], scored_by.rule_set, batch_id=self.newest_batch)
+        return Scored(messages, arrivals, results, scored_by)
+
+    def _settle(self) -> None:
+        """Forget how to undo what the job has come to in the same way, and what is too much."""
+        complete = [
+            batch for batch in self._unsettled if all(self._at.get(at, 0) >= end for at, end in batch.end.items())
+        ]
+        while (
+            complete and self._steps and all(complete[-1].has(one.place, one.offset) for one in self._steps[0].messages)
+        ):
+            self._count -= len(self._steps.popleft().messages)
+        # Should some of a step have to be done again, it is by what their batch is scored by.
+        first = self._steps[0].messages if self._steps else ()
+        while self._unsettled[: len(complete)] and not any(
+            self._unsettled[0].has(one.place, one.offset) for one in first
+        ):
+            self._unsettled.pop(0)
+            complete.pop(0)
+        while self._count > MOST_UNSETTLED:
+            step = self._steps.popleft()
+            self._forgotten |= {message.place: message.offset + 1 for message in step.messages}
+            self._count -= len(step.messages)
+
+    def _apart(self, payments: Sequence[TakenMessage]) -> Iterator[Sequence[TakenMessage]]:
+        """Yield payments in rounds, of which none has two with a key in common."""
+        rule_set, terms = self.scored_by.rule_set, self.scored_by.terms
+        if len(payments) == 1 or rule_set.needs_driver_state:
+            yield from ([payment] for payment in payments)
+            return
+        schema = terms.event_schema
+        rows = self._read(_rows(payments, self._names, schema), schema, terms)
+        rounds: list[list[TakenMessage]] = []
+        taken: list[set[Any]] = []
+        for payment, keys in zip(payments, _keys(rows, rule_set, terms), strict=True):
+            number = next((at for at, others in enumerate(taken) if others.isdisjoint(keys)), len(rounds))
+            if number == len(rounds):
+                rounds.append([])
+                taken.append(set())
+            rounds[number].append(payment)
+            taken[number] |= keys
+        yield from rounds
+
+
+def _in_job(batch: int, batches: int, message: TakenMessage) -> tuple[Any, ...]:
+    """Return what orders messages as the job does; what it has not come to stays in the order of its coming."""
+    return (batch, *message.place, message.offset) if batch < batches else (batch,)
+
+
+def _rows(messages: Sequence[TakenMessage], names: Callable[[str], str], schema: EventSchema) -> pa.RecordBatch:
+    """Return messages of one partition as a job's tasks get them."""
+    (partition, topic), size = messages[0].place, len(messages)
+    columns: dict[str, pa.Array] = {
+        RAW: pa.array([message.value for message in messages], pa.binary()),
+        SOURCE: pa.array([f"{names(topic)}[{partition}]"] * size, pa.string()),
+        SOURCE_ORDER: pa.array([partition] * size, pa.int64()),
+        POSITION: pa.array([message.offset for message in messages], pa.int64()),
+        INGESTED: pa.array([message.time_ms for message in messages], pa.int64()),
+    }
+    found = {KEY: "key", HEADERS: "headers", STAMPED: "stamped"}
+    for name in columns_beside_value(schema):
+        values = [getattr(message, found[name]) for message in messages]
+        columns[name] = pa.array(values, _KINDS[name])
+    return pa.record_batch(columns)
+
+
+def _keys(rows: pa.RecordBatch, rule_set: RuleSet, terms: Terms) -> Iterator[set[Any]]:
+    """Yield the keys of each row in all groups."""
+    every = convert(rows, terms.event_schema, frozenset()).every
+    columns = every.attributes | every.measures
+    values = {name: columns[name].to_pylist() for group in rule_set.groups for name in group.fields}
+    for row in range(rows.num_rows):
+        yield {(group.group_id, *(values[name][row] for name in group.fields)) for group in rule_set.groups}

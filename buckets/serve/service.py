@@ -1,0 +1,412 @@
+"""Scores calls: one thread takes in what comes from the topics, follows the job, and answers.
+
+Three others bring it what there is to do, through one queue: the reader of the topics, who follows the job's
+checkpoint, and who reads the job's state anew where that is needed.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
+from buckets.checkpoint.writer_schemas import RegisteredSchemas
+from buckets.clock import epoch_ms
+from buckets.config.job import Job
+from buckets.config.settings import ServeSettings
+from buckets.errors import BucketsError, kind_and_line
+from buckets.events.messages import TopicMessages
+from buckets.kafka.call_log import CallLog, Taken
+from buckets.kafka.registry import Registry
+from buckets.kafka.sender import key_of_line
+from buckets.monitor.query_news import Histogram
+from buckets.serve.answers import DUPLICATE, Answer, answers
+from buckets.serve.begin import read_entries, state_of
+from buckets.serve.job_batches import JobBatch, JobBatches, Place
+from buckets.serve.replica import CHECK, MOST_AT_ONCE, NeedsState, Replica, Scored, TakenMessage
+
+LOOK_EVERY_S = 0.1
+STORE_EVERY_S = 2.0  # In an object store, which asks money for each look
+AGAIN_AFTER_S = 2.0
+REMEMBERED = 100_000
+"""So many of the latest answers are kept, for calls with the same id and for comparison with what the job will do."""
+_BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)
+_WAITS_S = 60.0  # So long a call may wait to be seen in the topic; it has been answered by then
+_FOLLOWED = 10_000  # So many batches of the job may pass while its state is read
+
+
+class NotNow(Exception):
+    """A call cannot be taken: `status` as in HTTP, and why, in one line."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+@dataclass(eq=False)
+class Call:
+    """A payment that waits for its answer."""
+
+    loop: asyncio.AbstractEventLoop
+    features: bool
+    value: bytes
+    key: bytes | None
+    number: int = 0
+    since_s: float = field(default_factory=time.monotonic)
+    is_written: bool = False
+
+    def __post_init__(self) -> None:
+        self.future: asyncio.Future[Answer] = self.loop.create_future()
+
+    def fail(self, reason: str) -> None:
+        """Answer that it cannot be taken."""
+        if not self.future.done():
+            self.future.set_exception(NotNow(503, reason))
+
+    def answer(self, answer: Answer) -> None:
+        """Answer it, if somebody still waits."""
+        if not self.future.done():
+            self.future.set_result(answer)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    replica: Replica
+
+
+class Service:
+    """Answers calls about the payments of a job.
+
+    Attributes:
+        counts: how many payments there were, by what became of them, and how many came out otherwise later.
+        seconds: how long calls waited, by mode.
+    """
+
+    def __init__(self, job: Job, settings: ServeSettings, say: Callable[[str], None]) -> None:
+        """Do nothing yet; `say` is told a line when something is not well, or is again."""
+        kafka, source = job.settings.kafka, job.settings.source
+        assert kafka is not None
+        self._job, self._settings, self._say = job, settings, say
+        self.counts = Counter[str]()
+        self.seconds = {mode: Histogram(_BOUNDS_S) for mode in ("score", "check")}
+        self.fault: str | None = "the state of the job is being read"
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._log = CallLog(kafka, source.all_topics, self.topic, self._on_messages)
+        self._batches = JobBatches(job.checkpoint)
+        ask = None if kafka.registry is None else Registry(kafka.registry).schema
+        self._read = TopicMessages(source, RegisteredSchemas(job.checkpoint, ask)).read
+        self._replica: Replica | None = None
+        self._reading, self._numbers = 0, 0
+        self._waiting: dict[int, Call] = {}
+        self._asked: set[Call] = set()
+        self._given: OrderedDict[tuple[Place, int], tuple[Any, ...]] = OrderedDict()
+        self._known: OrderedDict[str, Answer] = OrderedDict()
+        self._followed: deque[JobBatch] = deque(maxlen=_FOLLOWED)
+        self._stopping, self._needs_state = threading.Event(), threading.Event()
+        works = {"calls-scored": self._run, "job-followed": self._follow, "state-read": self._load}
+        self._threads = [threading.Thread(target=work, name=name, daemon=True) for name, work in works.items()]
+
+    @property
+    def topic(self) -> str:
+        """The topic to which payments are written."""
+        return self._settings.topic or self._job.settings.source.all_topics[0]
+
+    def start(self) -> None:
+        """See that there is what is needed, and begin.
+
+        Raises:
+            BucketsError: topics are missing, or payments could come to several partitions and nothing says which.
+        """
+        own = [partition for partition, topic in self._log.partitions() if topic == self.topic]
+        if len(own) > 1 and self._settings.key is None:
+            message = (
+                f"topic {self.topic} has {len(own)} partitions, and nothing says which payments go together; name the "
+                "field by which messages have their key as serve.key"
+            )
+            raise BucketsError(message)
+        self._needs_state.set()
+        self._log.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        self._needs_state.set()
+        self._queue.put(None)
+        self._log.stop()
+        for thread in self._threads[:2]:
+            thread.join()
+
+    def not_ready(self) -> str | None:
+        """Return why answers are not those of the job just now, in one line; None where they are."""
+        if self._replica is None or self.fault is not None:
+            return self.fault or "the state of the job is being read"
+        if self._log.fault is not None:
+            return self._log.fault
+        if self._log.has_caught_up != self._reading:
+            return f"{self.lag:,} messages are still to be taken in"
+        return None
+
+    @property
+    def lag(self) -> int:
+        """How many messages of the topics are still to be taken in, as far as is known."""
+        at = {} if self._replica is None else self._replica.at
+        return sum(max(end - at.get(place, 0), 0) for place, end in list(self._log.ends.items()))
+
+    def status(self) -> dict[str, Any]:
+        """Return what metrics tell."""
+        replica = self._replica
+        return {
+            "ready": int(self.not_ready() is None),
+            "behind": self.lag,
+            "waiting": len(self._waiting) + len(self._asked),
+            "unsettled": 0 if replica is None else replica.unsettled,
+            "ruleset_version": 0 if replica is None else replica.scored_by.rules,
+            "batch": -1 if replica is None else replica.newest_batch,
+            "counts": dict(self.counts),
+            "seconds": {mode: histogram.to_json() for mode, histogram in self.seconds.items()},
+        }
+
+    def as_of(self) -> dict[str, int]:
+        """Return how far each partition has been taken in."""
+        at = {} if self._replica is None else dict(self._replica.at)
+        return {f"{topic}[{partition}]": offset for (partition, topic), offset in sorted(at.items())}
+
+    def score(self, values: Sequence[bytes], features: bool) -> list[Call]:
+        """Write payments to the topic; their calls are answered once they have been taken in.
+
+        Raises:
+            NotNow: too many wait, or brokers do not answer; nothing was written.
+        """
+        if self._log.fault is not None:
+            raise NotNow(503, self._log.fault)
+        return [self._written(call) for call in self._calls(values, features)]
+
+    def check(self, values: Sequence[bytes], features: bool) -> list[Call]:
+        """Ask what would come out if payments came now; nothing is written, and nothing changes.
+
+        Raises:
+            NotNow: too many wait, or the state of the job is not there yet.
+        """
+        if self._replica is None:
+            raise NotNow(503, self.fault or "the state of the job is being read")
+        calls = self._calls(values, features)
+        for call in calls:
+            self._asked.add(call)
+            self._queue.put(call)
+        return calls
+
+    def _calls(self, values: Sequence[bytes], features: bool) -> list[Call]:
+        waiting = len(self._waiting) + len(self._asked)
+        if waiting + len(values) > self._settings.most_waiting:
+            self.counts["refused"] += len(values)
+            raise NotNow(
+                429, f"{waiting:,} payments wait, and the limit is {self._settings.most_waiting:,}; come again"
+            )
+        loop, key = asyncio.get_running_loop(), self._settings.key
+        keys = [None if key is None else key_of_line(value, key).encode() or None for value in values]
+        return [Call(loop, features, value, of_key) for value, of_key in zip(values, keys, strict=True)]
+
+    def _written(self, call: Call) -> Call:
+        self._numbers += 1
+        call.number = self._numbers
+        self._waiting[call.number] = call
+
+        def on_written(fault: str | None) -> None:
+            call.is_written = fault is None
+            if fault is not None:
+                self._waiting.pop(call.number, None)
+                call.loop.call_soon_threadsafe(call.fail, fault)
+
+        self._log.write(call.value, call.key, call.number, on_written)
+        return call
+
+    def _on_messages(self, reading: int, messages: list[Taken] | None) -> None:
+        self._queue.put((reading, messages))
+
+    def _run(self) -> None:
+        """Do what there is to do; what came in the meantime is done together."""
+        while not self._stopping.is_set():
+            todo = [self._queue.get()]
+            while len(todo) < MOST_AT_ONCE and not self._queue.empty():
+                todo.append(self._queue.get())
+            try:
+                self._do([each for each in todo if each is not None])
+            except NeedsState:
+                self._begin_anew("the job has gone on otherwise; its state is read again")
+            except Exception as error:  # It must not end what answers
+                self._begin_anew(_line(error))
+
+    def _do(self, todo: Iterable[Any]) -> None:
+        messages, checks = list[TakenMessage](), list[Call]()
+        for each in todo:
+            if isinstance(each, Call):
+                checks.append(each)
+            elif isinstance(each, tuple):
+                reading, taken = each
+                if reading == self._reading and taken is None:
+                    raise NeedsState
+                if reading == self._reading and taken:
+                    messages += [TakenMessage(*of) for of in taken]
+            elif self._replica is not None or isinstance(each, _Loaded):
+                self._take(messages)
+                messages = []
+                self._go_on(each)
+        self._take(messages)
+        self._check(checks)
+
+    def _go_on(self, with_: "JobBatch | _Loaded") -> None:
+        """Follow a batch of the job, or go on with a state of it that was read anew."""
+        if isinstance(with_, _Loaded):
+            self._replica = with_.replica
+            self._reading = self._log.read_from(with_.replica.at)
+            followed = [batch for batch in self._followed if batch.number > with_.replica.newest_batch]
+        else:
+            followed = [with_]
+        assert self._replica is not None
+        for batch in followed:
+            if batch.number > self._replica.newest_batch:
+                self._tell(self._replica.begin_batch(batch))
+        if isinstance(with_, _Loaded):
+            self.fault = None
+
+    def _take(self, messages: Sequence[TakenMessage]) -> None:
+        if messages and self._replica is not None:
+            called = (self._waiting.get(message.call) for message in messages if message.call)
+            self._tell(self._replica.take(messages, any(call.features for call in called if call is not None)))
+
+    def _tell(self, scored: Iterator[Scored]) -> None:
+        """Answer calls whose payments have been scored, and compare what was scored again with what was said."""
+        for each in scored:
+            now_ms, place = epoch_ms(), each.messages[0].place
+            calls = {of.offset: call for of in each.messages if of.call and (call := self._waiting.pop(of.call, None))}
+            again = {offset for offset in each.again if (place, offset) in self._given}
+            if not calls and not again:
+                continue
+            found = answers(each, calls.keys() | again, now_ms, any(call.features for call in calls.values()))
+            told: dict[asyncio.AbstractEventLoop, list[tuple[Call, Answer]]] = {}
+            for offset, answer in found.items():
+                if offset in again and self._given[place, offset] != answer.results:
+                    self.counts["changed"] += 1
+                answer.as_of = self.as_of()
+                self._remember(place, offset, answer)
+                if offset in calls:
+                    told.setdefault(calls[offset].loop, []).append((calls[offset], self._first(answer)))
+            for loop, pairs in told.items():
+                loop.call_soon_threadsafe(_answer_all, pairs)
+
+    def _remember(self, place: Place, offset: int, answer: Answer) -> None:
+        self._given[place, offset] = answer.results
+        if answer.event_id is not None and answer.outcome != DUPLICATE:
+            self._known[answer.event_id] = answer
+        for kept in (self._given, self._known):
+            while len(kept) > REMEMBERED:
+                kept.popitem(last=False)
+
+    def _first(self, answer: Answer) -> Answer:
+        """Return the first answer about a payment that is a duplicate, while it is remembered."""
+        known = self._known.get(answer.event_id or "") if answer.outcome == DUPLICATE else None
+        return answer if known is None else replace(known, is_repeated=True)
+
+    def _check(self, calls: Sequence[Call]) -> None:
+        waiting = [call for call in calls if not call.future.done()]
+        self._asked.difference_update(calls)
+        if not waiting or self._replica is None:
+            return
+        now_ms, features = epoch_ms(), any(call.features for call in waiting)
+        payments = [
+            TakenMessage((0, CHECK), number, call.value, call.key, time_ms=now_ms)
+            for number, call in enumerate(waiting)
+        ]
+        try:
+            for scored in self._replica.check(payments, features):
+                found = answers(scored, {of.offset for of in scored.messages}, now_ms, features)
+                for number, answer in found.items():
+                    asked = replace(self._first(answer), partition=None, offset=None, as_of=self.as_of())
+                    waiting[number].loop.call_soon_threadsafe(waiting[number].answer, asked)
+        except BucketsError as error:
+            for call in waiting:
+                call.loop.call_soon_threadsafe(call.fail, error.message)
+
+    def _follow(self) -> None:
+        """Look for batches that the job has begun."""
+        every_s, number = STORE_EVERY_S if "://" in str(self._job.checkpoint) else LOOK_EVERY_S, None
+        looked_s = 0.0
+        while not self._stopping.wait(every_s):
+            try:
+                if number is None:
+                    ended = self._batches.ended()
+                    if ended is None:
+                        continue
+                    self._followed.append(ended)
+                    number = ended.number
+                for batch in self._batches.after(number):
+                    number = batch.number
+                    batch.scored_by.prepare()
+                    self._followed.append(batch)
+                    self._queue.put(batch)
+                if time.monotonic() - looked_s > AGAIN_AFTER_S:
+                    looked_s = time.monotonic()
+                    ended = self._batches.ended()
+                    if ended is None or ended.number > number:  # It was passed over, or is another job's by now
+                        number = None
+                        self._queue.put((self._reading, None))
+                self._forget_calls()
+            except Exception as error:  # As where the job is started over in between
+                self._say(f"the job is not followed: {_line(error)}")
+                self._stopping.wait(AGAIN_AFTER_S)
+
+    def _forget_calls(self) -> None:
+        """Forget calls whose payments have not been seen for long, as where they were in a state that was read anew."""
+        long_ago_s = time.monotonic() - _WAITS_S
+        for number, call in list(self._waiting.items()):
+            if call.since_s < long_ago_s:
+                self._waiting.pop(number, None)
+
+    def _begin_anew(self, reason: str) -> None:
+        self.counts["state_read"] += 1
+        self.fault = reason
+        self._say(reason)
+        self._needs_state.set()
+
+    def _load(self) -> None:
+        """Read the state of the job each time that it is needed."""
+        while self._needs_state.wait() and not self._stopping.is_set():
+            self._needs_state.clear()
+            try:
+                self._queue.put(_Loaded(self._loaded()))
+            except Exception as error:
+                self.fault = _line(error)
+                self._needs_state.set()
+                self._stopping.wait(AGAIN_AFTER_S)
+
+    def _loaded(self) -> Replica:
+        while not self._followed:
+            self.fault = f"no batch of the job has ended yet, in checkpoint {self._job.checkpoint}"
+            if self._stopping.wait(LOOK_EVERY_S):
+                raise NeedsState
+        self.fault = "the state of the job is being read"
+        number, stored = read_entries(self._job.checkpoint)
+        batch = next((each for each in self._followed if each.number == number), None) or self._batches.batch(number)
+        if batch is None:
+            message = f"batch {number} of checkpoint {self._job.checkpoint} is not known any more"
+            raise BucketsError(message)
+        batch.scored_by.prepare()
+        numbers = TopicGenerations(self._job.checkpoint).numbers(self._job.settings.source.all_topics)
+        names = {topic: generation_name(topic, number) for topic, number in numbers.items()}
+        store, driver = state_of(self._job.checkpoint, batch, stored)
+        return Replica(store, driver, batch, self._read, lambda topic: names.get(topic, topic))
+
+
+def _answer_all(pairs: Iterable[tuple[Call, Answer]]) -> None:
+    for call, answer in pairs:
+        call.answer(answer)
+
+
+def _line(error: Exception) -> str:
+    return error.message if isinstance(error, BucketsError) else kind_and_line(error)

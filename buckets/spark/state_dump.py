@@ -1,0 +1,31 @@
+"""Writes what lies in the stores of a checkpoint after its last batch as files: `python -m … CHECKPOINT FOLDER`.
+
+A process of its own does it, so that who reads them has no JVM.
+"""
+
+import sys
+from pathlib import Path
+
+from buckets.errors import BucketsError
+from buckets.exit_codes import DONE
+from buckets.spark.session import start_session
+from buckets.spark.state_reader import last_ended, read_stored
+from buckets.stores.location import location
+
+
+def main(checkpoint: str, folder: str) -> int:
+    """Write the entries of all stores as Parquet, the log's segments as they are, and say after which batch."""
+    place = location(checkpoint)
+    spark = start_session("buckets serve", shards=2, checkpoint=place, places=[Path(folder)])
+    batch_id = last_ended(place)  # What is older than some batches is removed while the job runs
+    read_stored(spark, place, batch_id).write.option("compression", "none").parquet(folder)
+    sys.stdout.write(f"{batch_id}\n")
+    spark.stop()
+    return DONE
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except BucketsError as error:
+        sys.exit(error.message)

@@ -1,0 +1,255 @@
+"""A replica is ahead of its job, and says what the job will say: whatever the job's cuts, orders, rules and restarts."""
+
+import json
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.checkpoint.identity import Terms
+from buckets.config.engine import EngineSettings
+from buckets.config.source import KafkaSource
+from buckets.engine.eviction import eviction, shard_clock
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.shard import Scorer
+from buckets.engine.storage.shard_store import DriverStores, Section
+from buckets.events.messages import TopicMessages
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set, next_rule_set
+from buckets.serve import replica as replicas
+from buckets.serve.answers import answers
+from buckets.serve.begin import one_store
+from buckets.serve.job_batches import JobBatch, ScoredBy
+from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, _rows
+from buckets.state.layer import Layer
+from tests.core.examples import SCHEMA, rule
+from tests.core.test_carry import RULES as ALL_RULES
+from tests.core.test_evicted_keys import EVENTS, LAGS_MS, row, stream
+from tests.laws import examples
+
+RULES = [each for each in ALL_RULES if each.rule_id != "sql"]
+OVER_ALERTS = Rule.model_validate(
+    {
+        "rule_id": "often",
+        "on": "alerts",
+        "group_by": ["payer"],
+        "features": {"alerts": {"function": "count", "window": "60ms"}},
+        "when": "alerts >= 2",
+    }
+)
+OTHER = [
+    [rule("sum", length="25ms", version=2), *RULES[1:]],
+    [*RULES, rule("another", length="30ms", group_by=["kind"])],
+    [*RULES, OVER_ALERTS],
+]
+READ = TopicMessages(KafkaSource(kind="kafka", topic="payments"), lambda number: None).read
+
+
+def scored_by(rule_set, shards: int, number: int = 1) -> ScoredBy:
+    """What a batch is scored by, as a checkpoint would tell it."""
+    made = ScoredBy(None, rule_set.version, (), number)
+    engine = EngineSettings.model_validate({"shards": shards, "allowed_lateness": "10ms"})
+    terms = Terms(event_schema=SCHEMA, engine=engine, evaluations=False, output="kafka")
+    one = terms.model_copy(update={"engine": engine.model_copy(update={"shards": 1})})
+    made.__dict__.update(job_rules=rule_set, rule_set=rule_set, terms=one, of_job=terms, _lists={})
+    return made
+
+
+class Job:
+    """A job, batch by batch, in its own order and over its own shards."""
+
+    def __init__(self, shards: int) -> None:
+        self.scorer = None
+        self.job = InMemoryJob(None)
+        self.said = {}
+        self.shards = shards
+
+    def batch(self, messages, by: ScoredBy) -> None:
+        terms = by.__dict__["of_job"]
+        self.job.scorer = Scorer(SCHEMA, terms.engine, False, {}, True)
+        for place in sorted({each.place for each in messages}):
+            own = sorted((each for each in messages if each.place == place), key=lambda each: each.offset)
+            arrivals = READ(_rows(own, str, SCHEMA), SCHEMA, terms)
+            results = self.job.score_batch([arrivals], by.rule_set)
+            note(self.said, replicas.Scored(own, arrivals, results, by))
+
+    def stored(self) -> pa.Table:
+        """What lies in its stores, all of it pair by pair."""
+        rows = [
+            (shard, name + key, section.get([key])[0])
+            for shard, store in self.job.stores.items()
+            for name, section in (
+                (b"", store.heads),
+                (b"\0\0page\0\0", store.pages),
+                (b"\0agenda\0", store.schedule),
+                (b"\0policy\0", store.policies),
+            )
+            for key in section.list_keys()
+        ]
+        kinds = {"shard": pa.int32(), "state_key": pa.binary(), "value": pa.binary()}
+        columns = zip(*rows, strict=True) if rows else ((), (), ())
+        return pa.table(
+            [pa.array(column, kind) for column, kind in zip(columns, kinds.values(), strict=True)], [*kinds]
+        )
+
+
+def note(said, scored) -> None:
+    """Keep what was said of messages; the last that was said counts."""
+    for offset, answer in answers(scored, {each.offset for each in scored.messages}, 0, True).items():
+        shown = {"rules": answer.ruleset_version, "outcome": answer.outcome, "reason": answer.reason}
+        parts = {"alerts": answer.alerts, "held": answer.held, "features": answer.features}
+        said[scored.messages[0].place, offset] = shown | parts
+
+
+def messages_of(rows, partitions: int) -> list[TakenMessage]:
+    """Rows as messages, those of a payer in one partition, in the order in which they were written."""
+    written, messages = dict[int, int](), []
+    for each in rows:
+        partition = int(each["payer"][1:]) % partitions
+        offset = written.get(partition, 0)
+        written[partition] = offset + 1
+        value = {name: each[name] for name in SCHEMA.field_names if name in each}
+        value = {name: json.loads(text) if text in ("true", "false") else text for name, text in value.items()}
+        messages.append(TakenMessage((partition, "payments"), offset, json.dumps(value).encode(), time_ms=offset))
+    return messages
+
+
+def begun(job: Job, batch: JobBatch) -> Replica:
+    """A replica of the state of a job, as it is read from its stores."""
+    groups = {group.state_id: group for group in batch.scored_by.rule_set.groups}
+    copied = one_store(job.stored(), groups, 10)
+    driver = DriverStores(*(one_driver_store(store) for store in vars(job.job.driver).values()))
+    return Replica(copied, driver, batch, READ)
+
+
+def one_driver_store(store):
+    copied = replicas.memory_store() if hasattr(replicas, "memory_store") else None
+    from buckets.engine.stages.in_memory import memory_store
+
+    copied = copied or memory_store()
+    for name, entries in vars(store).items():
+        keys = list(entries.list_keys())
+        getattr(copied, name).put([*zip(keys, entries.get(keys), strict=True)])
+    return copied
+
+
+PLANS = st.lists(
+    st.tuples(st.sampled_from(["take", "take", "take", "batch", "batch", "check", "restart"]), st.integers(1, 12)),
+    max_size=40,
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    EVENTS,
+    LAGS_MS,
+    PLANS,
+    st.sampled_from([1, 1, 2]),
+    st.sampled_from([1, 3]),
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2)), max_size=3),
+)
+def test_what_was_said_last_of_a_payment_is_what_the_job_says(events, lags_ms, plan, partitions, shards, changes):
+    """Whatever comes first, the message or the job, with rules that change, and the state read anew in between."""
+    rows = [each | {"position": None} for each in stream(events, lags_ms)]
+    messages = messages_of(rows, partitions)
+    at_batch = dict(changes)
+    rule_sets = [first_rule_set(RULES)]
+    with mock.patch.object(shard_clock, "QUORUM", 10**9):
+        job, said = Job(shards), {}
+        by, number, done = scored_by(rule_sets[0], shards), 0, 0
+        nothing = JobBatch(0, dict.fromkeys(((at, "payments") for at in range(partitions)), 0), by)
+        replica, taken, newest = begun(job, nothing), 0, nothing
+
+        def batch(size: int) -> None:
+            nonlocal by, done, number, newest
+            of_job, done, number = messages[done : done + size], min(done + size, len(messages)), number + 1
+            if number in at_batch:
+                rules = next_rule_set(rule_sets[-1], OTHER[at_batch[number]], (), 10)
+                rule_sets.append(rules)
+                by = scored_by(rules, shards, 1)
+            end = dict(newest.end) | {each.place: each.offset + 1 for each in of_job}
+            newest = JobBatch(number, end, by)
+            job.batch(of_job, by)
+            for scored in replica.begin_batch(newest):
+                note(said, scored)
+
+        for what, size in plan:
+            if what == "take":
+                for scored in replica.take(messages[taken : taken + size], True):
+                    note(said, scored)
+                taken = min(taken + size, len(messages))
+            elif what == "batch":
+                batch(size)
+            elif what == "check":
+                asked = [TakenMessage((0, CHECK), at, each.value) for at, each in enumerate(messages[taken:][:size])]
+                list(replica.check(asked, True))
+            else:
+                replica = begun(job, newest)
+                taken = done
+        list_rest = messages[taken:]
+        for scored in replica.take(list_rest, True):
+            note(said, scored)
+        while done < len(messages):
+            batch(20)
+        batch(1)
+    told = {place: {**each} for place, each in said.items()}
+    assert {place: job.said[place] for place in told} == told
+    assert replica.unsettled == 0
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(EVENTS, LAGS_MS, st.integers(0, 60))
+def test_a_check_says_what_a_payment_gets_that_comes_next_and_changes_nothing(events, lags_ms, at):
+    messages = messages_of(stream(events, lags_ms), 1)
+    by = scored_by(first_rule_set([*RULES, OVER_ALERTS]), 1)
+    with mock.patch.object(shard_clock, "QUORUM", 10**9):
+        first = Replica(*_empty(), JobBatch(0, {}, by), READ)
+        for scored in first.take(messages[:at], True):
+            assert scored.messages
+        asked = [each._replace(place=(0, CHECK), offset=number) for number, each in enumerate(messages[at : at + 9])]
+        checked = {}
+        for scored in first.check(asked, True):
+            note(checked, scored)
+        for number, each in enumerate(messages[at : at + 9]):
+            other = Replica(*_empty(), JobBatch(0, {}, by), READ)
+            list(other.take(messages[:at], True))
+            expected = {}
+            for scored in other.take([each], True):
+                note(expected, scored)
+            (wanted,) = expected.values()
+            found = checked[(0, CHECK), number]
+            assert _anywhere(found) == _anywhere(wanted)
+
+
+def _empty():
+    from buckets.engine.stages.in_memory import memory_store, memory_stores
+
+    return memory_store(), memory_stores()
+
+
+def _anywhere(said):
+    """What was said, without where the payment lies and when it came."""
+    alerts = {
+        name: [
+            {key: value for key, value in each.items() if key not in ("source", "position", "ingested_at")}
+            for each in said[name]
+        ]
+        for name in ("alerts", "held")
+    }
+    return said | alerts
+
+
+def test_where_too_much_is_ahead_of_the_job_and_its_rules_change_the_state_is_read_anew():
+    messages = messages_of([row(number, "p1", number) for number in range(1, 40)], 1)
+    by = scored_by(first_rule_set(RULES), 1)
+    with mock.patch.object(replicas, "MOST_UNSETTLED", 10):
+        replica = Replica(*_empty(), JobBatch(0, {(0, "payments"): 0}, by), READ)
+        for begin in range(0, 39, 3):
+            list(replica.take(messages[begin : begin + 3]))
+        assert replica.unsettled <= 10
+        assert list(replica.begin_batch(JobBatch(1, {(0, "payments"): 5}, by))) == []
+        changed = scored_by(next_rule_set(by.rule_set, OTHER[0], (), 10), 1)
+        with pytest.raises(NeedsState):
+            list(replica.begin_batch(JobBatch(2, {(0, "payments"): 9}, changed)))
