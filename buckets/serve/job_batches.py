@@ -47,10 +47,9 @@ class ScoredBy:
         return replace(self.job_rules, fills=(), fills_begun=0)
 
     @cached_property
-    def scorers(self) -> Mapping[bool, Scorer]:
-        """What scores, without and with features."""
-        terms, lists = self.terms, self._lists
-        return {wanted: Scorer(terms.event_schema, terms.engine, False, lists, wanted) for wanted in (False, True)}
+    def scorer(self) -> Scorer:
+        """What scores; nobody asks for the accounts of batches."""
+        return Scorer(self.terms.event_schema, self.terms.engine, False, self._lists, counts=False)
 
     @cached_property
     def decoder(self) -> OutputDecoder:
@@ -74,7 +73,7 @@ class ScoredBy:
     def prepare(self) -> None:
         """Read and plan all that scoring needs."""
         shard_plans(self.rule_set, self.terms.event_schema, self.terms.engine)
-        _ = self.scorers, self.messages, self.decoder
+        _ = self.scorer, self.messages, self.decoder
 
     def takes_over_fill(self, before: "ScoredBy") -> bool:
         """Return whether timelines are in force that the job has filled in, and that are in its state alone."""

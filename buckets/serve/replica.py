@@ -88,7 +88,7 @@ class Replica:
         """Begin with the state of the job after a batch; `names` are the topics as results name them."""
         self._undoing, self._read, self._names = Undoing(), read, names
         stores = {0: self._undoing.store(store)}
-        self._job = InMemoryJob(batch.scored_by.scorers[False], stores=stores, driver=self._undoing.stores(driver))
+        self._job = InMemoryJob(batch.scored_by.scorer, stores=stores, driver=self._undoing.stores(driver))
         self._newest, self._unsettled, self._steps = batch, list[JobBatch](), deque[_Step]()
         self._at, self._forgotten, self._count = dict(batch.end), dict[Place, int](), 0
 
@@ -150,7 +150,7 @@ class Replica:
             journal = self._undoing.cut()
             assert not journal
             try:
-                scored = self._scored(together, self.scored_by, features)
+                scored = self._scored(together, self.scored_by, features, keeps=False)
             finally:
                 undo(self._undoing.cut())
             yield scored
@@ -197,10 +197,12 @@ class Replica:
                 self._count += len(piece)
                 yield scored
 
-    def _scored(self, messages: Sequence[TakenMessage], scored_by: ScoredBy, features: bool) -> Scored:
+    def _scored(
+        self, messages: Sequence[TakenMessage], scored_by: ScoredBy, features: bool, keeps: bool = True
+    ) -> Scored:
         terms = scored_by.terms
         arrivals = self._read(_rows(messages, self._names, terms.event_schema), terms.event_schema, terms)
-        self._job.scorer = scored_by.scorers[features]
+        self._job.scorer = replace(scored_by.scorer, features=features, keeps=keeps)
         results = self._job.score_batch([arrivals], scored_by.rule_set, batch_id=self.newest_batch)
         return Scored(messages, arrivals, results, scored_by)
 

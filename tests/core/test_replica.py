@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.config.source import KafkaSource
-from buckets.engine.eviction import eviction, shard_clock
+from buckets.engine.eviction import shard_clock
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.storage.shard_store import DriverStores, Section
+from buckets.engine.storage.shard_store import DriverStores
 from buckets.events.messages import TopicMessages
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
@@ -23,7 +23,6 @@ from buckets.serve.answers import answers
 from buckets.serve.begin import one_store
 from buckets.serve.job_batches import JobBatch, ScoredBy
 from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, _rows
-from buckets.state.layer import Layer
 from tests.core.examples import SCHEMA, rule
 from tests.core.test_carry import RULES as ALL_RULES
 from tests.core.test_evicted_keys import EVENTS, LAGS_MS, row, stream

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from buckets.engine.storage.shard_store import strings_of
 from buckets.events.arrivals import (
     INGESTED,
     JUDGED,
+    DeadLetter,
     EventColumns,
     ParsedRows,
     convert,
@@ -197,13 +198,15 @@ def fan_out(
     engine: EngineSettings,
     lists: Lists = NO_LISTS,
     whole: bool = True,
+    counts: bool = True,
 ) -> Iterator[ShardMessage]:
     """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for shards.
 
     Shards get `whole` events, as alerts show them, or only those attributes that a feature, filter or condition reads.
+    Without `counts` there are none for the accounts of the batch.
     """
     parsed = convert(rows, schema, engine.required(rule_set.needed_fields))
-    return fan_out_parsed(rows, parsed, rule_set, schema, engine, lists, whole)
+    return fan_out_parsed(rows, parsed, rule_set, schema, engine, lists, whole, counts)
 
 
 def fan_out_parsed(
@@ -214,6 +217,7 @@ def fan_out_parsed(
     engine: EngineSettings,
     lists: Lists = NO_LISTS,
     whole: bool = True,
+    counts: bool = True,
 ) -> Iterator[ShardMessage]:
     """Turn arrivals into messages for shards as `fan_out` does, given what they have been parsed to."""
     shards, events, letters = engine.shards, parsed.events, dead_letters(rows, parsed, schema)
@@ -223,15 +227,30 @@ def fan_out_parsed(
     if not whole:
         sent = {name: values for name, values in sent.items() if name in rule_set.read_fields}
     yield from _messages(replace(events, attributes=sent), rule_set.groups, partitioned)
-    counted = zip(rule_set.groups, with_key, np.count_nonzero(passed, axis=1).tolist(), strict=True)
-    filtered, no_key = dict[str, int](), dict[str, int]()
-    for group, keyed, kept in counted:
-        filtered[group.group_id], no_key[group.group_id] = keyed - kept, len(events) - keyed
     if rule_set.fills:
         # Also a shard without an event goes on: all must be done in one batch.
         yield from (ShardMessage(shard, payload.FILL) for shard in range(shards))
     if letters:
         yield ShardMessage(payload.PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters)))
+    if counts:
+        told = _counts(rows, events, letters, rule_set, passed, with_key, partitioned, schema)
+        yield ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(told).encode())
+
+
+def _counts(
+    rows: pa.RecordBatch,
+    events: EventColumns,
+    letters: Sequence[DeadLetter],
+    rule_set: RuleSet,
+    passed: Flags,
+    with_key: Sequence[int],
+    partitioned: Partitioned | None,
+    schema: EventSchema,
+) -> dict[str, Any]:
+    """Return what is counted of arrivals, for the accounts of their batch."""
+    filtered, no_key = dict[str, int](), dict[str, int]()
+    for group, keyed, kept in zip(rule_set.groups, with_key, np.count_nonzero(passed, axis=1).tolist(), strict=True):
+        filtered[group.group_id], no_key[group.group_id] = keyed - kept, len(events) - keyed
     arrived = stretches_of(events.times_ms)
     counts = {"arrivals": rows.num_rows, "malformed": len(letters), "filtered": filtered, "arrived": arrived}
     counts |= {"no_key": no_key}
@@ -252,7 +271,7 @@ def fan_out_parsed(
         if partitioned is not None:  # Only topics say when a message came, and have partitions.
             names = [group.name if group.fields else "" for group in rule_set.groups]
             counts["partitions"] = seen_partitions(partitioned, names, events.source)
-    yield ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(counts).encode())
+    return counts
 
 
 def fan_out_group(

@@ -161,6 +161,8 @@ def complete_batch(
     meeting = replace(scorer, evaluations=False, features=False) if is_thinned else scorer
     besides = note(cross_group_outputs(meeting, read[PARTS], rule_set, stores.cross_group))
     besides += note(alert_outputs(scorer, read.get(ALERTS, []), rule_set, stores))
+    if not scorer.counts:
+        return besides, BatchAccount(batch_id, rule_set.version, 0, 0, (), ())
     return besides, account_batch(batch_id, rule_set, read[COUNTS])
 
 

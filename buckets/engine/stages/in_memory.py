@@ -113,7 +113,8 @@ class InMemoryJob:
         for rows in arrivals:
             for message in scorer.fan_out(rows, rule_set):
                 messages.setdefault(message.shard, []).append(message.payload)
-        produced = list(scorer.score(messages.pop(PASSING, []), rule_set, memory_store()))
+        passing = messages.pop(PASSING, [])
+        produced = list(scorer.score(passing, rule_set, memory_store())) if passing else []
         for shard, payloads in messages.items():
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()

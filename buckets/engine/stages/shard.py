@@ -87,11 +87,13 @@ class Scorer:
     lists: Lists = field(default_factory=lambda: NO_LISTS)
     features: bool = False  # whether features are put out as columns
     alerts: bool = True  # whether alerts are put out
+    counts: bool = True  # whether what becomes of events is counted, for the accounts of the batch
+    keeps: bool = True  # whether timelines are written, or what comes out is all that is wanted
 
     def fan_out(self, rows: pa.RecordBatch, rule_set: RuleSet) -> Iterator[ShardMessage]:
         """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for `score`."""
         whole = self.alerts or self.evaluations
-        return fan_out(rows, rule_set, self.schema, self.engine, self.lists, whole)
+        return fan_out(rows, rule_set, self.schema, self.engine, self.lists, whole, self.counts)
 
     def score(
         self,
@@ -134,8 +136,9 @@ class Scorer:
                 plan = plans.by_state_id[fill.timelines]
                 yield Produced(FILLS, 0, fills.go_on(fill, plan, of_group, sources.get(fill.number)))
             fills.end(rule_set.fills)
-        eviction.end()
-        if eviction.evicted:
+        if self.keeps:
+            eviction.end()
+        if eviction.evicted and self.counts:
             yield Produced(COUNTS, 0, evicted_count(eviction.evicted))
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
@@ -168,8 +171,9 @@ class Scorer:
                 evicted_until_ms=eviction.evicted_until_ms(plans[first:end]),
                 reset_ms={index: share.reset_ms for index, share in enumerate(shares) if share.plan.resetting},
             )
-            before.write(scored)
-            eviction.note(keys.between(first, end, of_keys), before, scored)
+            if self.keeps:
+                before.write(scored)
+                eviction.note(keys.between(first, end, of_keys), before, scored)
             are_new = (before.heads.lengths == 0) & (scored.heads.lengths > 0)
             so_far = np.concatenate([[0], np.cumsum(are_new)])
             new_keys = np.diff(so_far[events.group_start[first : end + 1] - of_keys.start]).tolist()
@@ -177,7 +181,8 @@ class Scorer:
                 if every or share.plan.resetting or not scored.are_quiet[index]:
                     yield from counted.each(share.plan.group, self._of_group(share, scored.of_group(index), version))
                 counted.add(share.plan.group, scored.counts[index].tolist(), new_keys[index])
-        yield counted.produced()
+        if self.counts:
+            yield counted.produced()
 
     def _of_group(self, share: "_Share", scored: Scored, version: int) -> Iterator[Produced]:
         plan, table, policies = share.plan, share.table, share.policies
@@ -337,7 +342,7 @@ def cross_group_outputs(
     for judged, decided in met:
         alerts = (scorer.decided_alerts(of, what, rule_set.version) for of, what in decided)
         yield from counted.each(judged.table.group, chain(*alerts, scorer.conditions(judged, rule_set.version)))
-    if met:
+    if met and scorer.counts:
         yield counted.produced()
 
 
