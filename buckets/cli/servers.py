@@ -84,9 +84,7 @@ def serve(conf: JobConf, host: ServeHost = None, port: ServePort = None) -> None
     Examples:
       buckets serve conf/kafka.yaml
       buckets serve conf/kafka.yaml --port 9000
-      curl localhost:8485/readyz
-      curl localhost:8485/v1/score -d '{"transactionId": 1, …}'
-      curl 'localhost:8485/v1/score?mode=check&features=*' -d '{"transactionId": 1, …}'
+      buckets serve conf/kafka.yaml --host 0.0.0.0
     """  # noqa: D301 - click needs the backspace itself
     with extra("serve", "the service"):
         from buckets.serve.app import open_serving

@@ -14,7 +14,7 @@ from buckets.engine.values.feature_rules import FEATURES
 from buckets.events.arrivals import declared_fields
 from buckets.outputs import columns
 from buckets.rules.rule import SEVERITIES
-from buckets.serve.replica import Scored
+from buckets.serve.replica import ScoredMessages
 
 _OF_OUTCOME = (columns.COLLISIONS, columns.LATE_EVENTS, columns.DUPLICATES, columns.DEAD_LETTERS)
 _ALERTS = (columns.ALERTS, columns.HELD_ALERTS)
@@ -23,7 +23,7 @@ EVALUATED, DUPLICATE, DEAD_LETTER = "evaluated", "duplicate", "dead_letter"
 
 
 @dataclass
-class Answer:
+class CallAnswer:
     """What came out for a payment."""
 
     ruleset_version: int
@@ -60,14 +60,14 @@ class Answer:
         return (self.outcome, *map(tuple, ids), [(alert["value"], alert["terms"]) for alert in self.alerts])
 
 
-def answers(scored: Scored, offsets: Collection[int], decided_ms: int, features: bool) -> dict[int, Answer]:
+def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, features: bool) -> dict[int, CallAnswer]:
     """Return the answers for some of the messages that were scored together, by their offsets."""
     scored_by, results = scored.scored_by, scored.results.payloads
     partition = scored.messages[0].place[0] if scored.messages[0].offset >= 0 else None
     ids = declared_fields(scored.arrivals, scored_by.terms.event_schema)[scored_by.terms.event_schema.event_id]
     rows = {message.offset: row for row, message in enumerate(scored.messages) if message.offset in offsets}
     found = {
-        offset: Answer(scored_by.rules, partition, None if partition is None else offset, _text(ids[row].as_py()))
+        offset: CallAnswer(scored_by.rules, partition, None if partition is None else offset, _text(ids[row].as_py()))
         for offset, row in rows.items()
     }
     for output in _ALERTS:
@@ -90,7 +90,7 @@ def answers(scored: Scored, offsets: Collection[int], decided_ms: int, features:
     return found
 
 
-def _outcomes(scored: Scored) -> Iterator[tuple[int, str]]:
+def _outcomes(scored: ScoredMessages) -> Iterator[tuple[int, str]]:
     """Yield the offsets of messages that were not just evaluated, with what became of them."""
     results = scored.results.payloads
     if any(output in results for output in _OF_OUTCOME):
@@ -100,7 +100,7 @@ def _outcomes(scored: Scored) -> Iterator[tuple[int, str]]:
         yield from ((first + int(at), OUTCOMES[outcomes[at]]) for at in np.flatnonzero(outcomes))
 
 
-def _add_features(scored: Scored, rows: Mapping[int, int], found: Mapping[int, Answer]) -> None:
+def _add_features(scored: ScoredMessages, rows: Mapping[int, int], found: Mapping[int, CallAnswer]) -> None:
     first, last = scored.messages[0].offset, scored.messages[-1].offset
     given = {FEATURES: scored.results.payloads[FEATURES]}
     table = scored.scored_by.features.beside(given, last - first + 1, first).take(pa.array([at - first for at in rows]))

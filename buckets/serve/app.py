@@ -19,7 +19,7 @@ from buckets.connections import ACCEPTED_AT_ONCE, Connection, is_same, listen
 from buckets.errors import ConfigurationError, first_line
 from buckets.metrics.job_metrics import CONTENT_TYPE, SERVE, exposition
 from buckets.resources import resource
-from buckets.serve.answers import DEAD_LETTER, Answer
+from buckets.serve.answers import DEAD_LETTER, CallAnswer
 from buckets.serve.service import Call, NotNow, Service
 
 MOST_BYTES = 1 << 20
@@ -144,7 +144,7 @@ class Application:
             decision = nothing | {"undecided": self._settings.undecided}
             return 200, {"decision": decision, "outcome": "undecided", "alerts": [], "written": call.is_written}
         try:
-            answer: Answer = call.future.result()
+            answer: CallAnswer = call.future.result()
         except NotNow as error:
             return error.status, _problem(error.status, error.reason)
         if answer.outcome == DEAD_LETTER:
@@ -178,7 +178,7 @@ def _payments(body: bytes, is_binary: bool) -> tuple[Sequence[bytes], bool]:
     return [body], True
 
 
-class Server(uvicorn.Server):
+class _Server(uvicorn.Server):
     """A server whose service begins and ends with it."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -196,7 +196,7 @@ class Serving:
     """A service that listens, and answers when it is run."""
 
     service: Service
-    server: Server
+    server: _Server
     listening: Any
     address: str
 
@@ -251,4 +251,4 @@ def open_serving(conf: Path, host: str | None, port: int | None, say: Callable[[
     at = listening.getsockname()
     host_shown = f"[{at[0]}]" if ":" in at[0] else at[0]
     address = f"{'https' if tls else 'http'}://{host_shown}:{at[1]}"
-    return Serving(service, Server(config, service), listening, address)
+    return Serving(service, _Server(config, service), listening, address)

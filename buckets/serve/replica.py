@@ -55,7 +55,7 @@ ReadMessages = Callable[[pa.RecordBatch, EventSchema, Terms], pa.RecordBatch]
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredMessages:
     """Messages of one partition that were scored together, and what came out."""
 
     messages: Sequence[TakenMessage]
@@ -112,7 +112,7 @@ class Replica:
         """How many messages the job has not come to, as far as is known."""
         return self._count
 
-    def take(self, messages: Iterable[TakenMessage], features: bool = False) -> Iterator[Scored]:
+    def take(self, messages: Iterable[TakenMessage], features: bool = False) -> Iterator[ScoredMessages]:
         """Score messages that come now; those that were taken in already are passed over.
 
         Raises:
@@ -128,7 +128,7 @@ class Replica:
             yield from self._score(new, features)
         self._settle()
 
-    def begin_batch(self, batch: JobBatch) -> Iterator[Scored]:
+    def begin_batch(self, batch: JobBatch) -> Iterator[ScoredMessages]:
         """Take note of a batch that the job has begun, and yield what comes out otherwise now."""
         if batch.number != self._newest.number + 1 or batch.scored_by.takes_over_fill(self.scored_by):
             raise NeedsState
@@ -141,7 +141,7 @@ class Replica:
             yield from self._follow([], features=False)
         self._settle()
 
-    def check(self, payments: Sequence[TakenMessage], features: bool = False) -> Iterator[Scored]:
+    def check(self, payments: Sequence[TakenMessage], features: bool = False) -> Iterator[ScoredMessages]:
         """Yield what would come out if a payment came now, of each by itself; nothing stays of them.
 
         Those whose keys differ in all groups are scored at once. They are numbered from 0, as messages of `CHECK`.
@@ -166,7 +166,7 @@ class Replica:
         number = self._batch_of(message)
         return self._unsettled[number].scored_by if number < len(self._unsettled) else self.scored_by
 
-    def _follow(self, new: Sequence[TakenMessage], features: bool) -> Iterator[Scored]:
+    def _follow(self, new: Sequence[TakenMessage], features: bool) -> Iterator[ScoredMessages]:
         """Score all that is unsettled as the job does it, as far as it was done otherwise, and what is new."""
         there = [message for step in self._steps for message in step.messages]
         batches = len(self._unsettled)
@@ -186,7 +186,7 @@ class Replica:
             again = frozenset(one.offset for one in scored.messages if (one.place, one.offset) in before)
             yield replace(scored, again=again)
 
-    def _score(self, messages: Sequence[TakenMessage], features: bool) -> Iterator[Scored]:
+    def _score(self, messages: Sequence[TakenMessage], features: bool) -> Iterator[ScoredMessages]:
         """Score messages in their order, those that go together at once."""
         for (_, scored_by), together in groupby(messages, lambda message: (message.place, self._by(message))):
             every = [*together]
@@ -199,12 +199,12 @@ class Replica:
 
     def _scored(
         self, messages: Sequence[TakenMessage], scored_by: ScoredBy, features: bool, keeps: bool = True
-    ) -> Scored:
+    ) -> ScoredMessages:
         terms = scored_by.terms
-        arrivals = self._read(_rows(messages, self._names, terms.event_schema), terms.event_schema, terms)
+        arrivals = self._read(message_rows(messages, self._names, terms.event_schema), terms.event_schema, terms)
         self._job.scorer = replace(scored_by.scorer, features=features, keeps=keeps)
         results = self._job.score_batch([arrivals], scored_by.rule_set, batch_id=self.newest_batch)
-        return Scored(messages, arrivals, results, scored_by)
+        return ScoredMessages(messages, arrivals, results, scored_by)
 
     def _settle(self) -> None:
         """Forget how to undo what the job has come to in the same way, and what is too much."""
@@ -234,7 +234,7 @@ class Replica:
             yield from ([payment] for payment in payments)
             return
         schema = terms.event_schema
-        rows = self._read(_rows(payments, self._names, schema), schema, terms)
+        rows = self._read(message_rows(payments, self._names, schema), schema, terms)
         rounds: list[list[TakenMessage]] = []
         taken: list[set[Any]] = []
         for payment, keys in zip(payments, _keys(rows, rule_set, terms), strict=True):
@@ -252,7 +252,7 @@ def _in_job(batch: int, batches: int, message: TakenMessage) -> tuple[Any, ...]:
     return (batch, *message.place, message.offset) if batch < batches else (batch,)
 
 
-def _rows(messages: Sequence[TakenMessage], names: Callable[[str], str], schema: EventSchema) -> pa.RecordBatch:
+def message_rows(messages: Sequence[TakenMessage], names: Callable[[str], str], schema: EventSchema) -> pa.RecordBatch:
     """Return messages of one partition as a job's tasks get them."""
     (partition, topic), size = messages[0].place, len(messages)
     columns: dict[str, pa.Array] = {

@@ -24,10 +24,10 @@ from buckets.kafka.call_log import CallLog, Taken
 from buckets.kafka.registry import Registry
 from buckets.kafka.sender import key_of_line
 from buckets.monitor.query_news import Histogram
-from buckets.serve.answers import DUPLICATE, Answer, answers
+from buckets.serve.answers import DUPLICATE, CallAnswer, answers
 from buckets.serve.begin import read_entries, state_of
 from buckets.serve.job_batches import JobBatch, JobBatches, Place
-from buckets.serve.replica import CHECK, MOST_AT_ONCE, NeedsState, Replica, Scored, TakenMessage
+from buckets.serve.replica import CHECK, MOST_AT_ONCE, NeedsState, Replica, ScoredMessages, TakenMessage
 
 LOOK_EVERY_S = 0.1
 STORE_EVERY_S = 2.0  # In an object store, which asks money for each look
@@ -60,14 +60,14 @@ class Call:
     is_written: bool = False
 
     def __post_init__(self) -> None:
-        self.future: asyncio.Future[Answer] = self.loop.create_future()
+        self.future: asyncio.Future[CallAnswer] = self.loop.create_future()
 
     def fail(self, reason: str) -> None:
         """Answer that it cannot be taken."""
         if not self.future.done():
             self.future.set_exception(NotNow(503, reason))
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: CallAnswer) -> None:
         """Answer it, if somebody still waits."""
         if not self.future.done():
             self.future.set_result(answer)
@@ -104,7 +104,7 @@ class Service:
         self._waiting: dict[int, Call] = {}
         self._asked: set[Call] = set()
         self._given: OrderedDict[tuple[Place, int], tuple[Any, ...]] = OrderedDict()
-        self._known: OrderedDict[str, Answer] = OrderedDict()
+        self._known: OrderedDict[str, CallAnswer] = OrderedDict()
         self._followed: deque[JobBatch] = deque(maxlen=_FOLLOWED)
         self._stopping, self._needs_state = threading.Event(), threading.Event()
         works = {"calls-scored": self._run, "job-followed": self._follow, "state-read": self._load}
@@ -280,7 +280,7 @@ class Service:
             called = (self._waiting.get(message.call) for message in messages if message.call)
             self._tell(self._replica.take(messages, any(call.features for call in called if call is not None)))
 
-    def _tell(self, scored: Iterator[Scored]) -> None:
+    def _tell(self, scored: Iterator[ScoredMessages]) -> None:
         """Answer calls whose payments have been scored, and compare what was scored again with what was said."""
         for each in scored:
             now_ms, place = epoch_ms(), each.messages[0].place
@@ -289,7 +289,7 @@ class Service:
             if not calls and not again:
                 continue
             found = answers(each, calls.keys() | again, now_ms, any(call.features for call in calls.values()))
-            told: dict[asyncio.AbstractEventLoop, list[tuple[Call, Answer]]] = {}
+            told: dict[asyncio.AbstractEventLoop, list[tuple[Call, CallAnswer]]] = {}
             for offset, answer in found.items():
                 if offset in again and self._given[place, offset] != answer.results:
                     self.counts["changed"] += 1
@@ -300,7 +300,7 @@ class Service:
             for loop, pairs in told.items():
                 loop.call_soon_threadsafe(_answer_all, pairs)
 
-    def _remember(self, place: Place, offset: int, answer: Answer) -> None:
+    def _remember(self, place: Place, offset: int, answer: CallAnswer) -> None:
         self._given[place, offset] = answer.results
         if answer.event_id is not None and answer.outcome != DUPLICATE:
             self._known[answer.event_id] = answer
@@ -308,7 +308,7 @@ class Service:
             while len(kept) > REMEMBERED:
                 kept.popitem(last=False)
 
-    def _first(self, answer: Answer) -> Answer:
+    def _first(self, answer: CallAnswer) -> CallAnswer:
         """Return the first answer about a payment that is a duplicate, while it is remembered."""
         known = self._known.get(answer.event_id or "") if answer.outcome == DUPLICATE else None
         return answer if known is None else replace(known, is_repeated=True)
@@ -403,7 +403,7 @@ class Service:
         return Replica(store, driver, batch, self._read, lambda topic: names.get(topic, topic))
 
 
-def _answer_all(pairs: Iterable[tuple[Call, Answer]]) -> None:
+def _answer_all(pairs: Iterable[tuple[Call, CallAnswer]]) -> None:
     for call, answer in pairs:
         call.answer(answer)
 

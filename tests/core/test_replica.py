@@ -1,4 +1,4 @@
-"""A replica is ahead of its job, and says what the job will say: whatever the job's cuts, orders, rules and restarts."""
+"""A replica is ahead of its job, and says what the job will say: whatever its cuts, orders, rules and restarts."""
 
 import json
 from unittest import mock
@@ -22,7 +22,7 @@ from buckets.serve import replica as replicas
 from buckets.serve.answers import answers
 from buckets.serve.begin import one_store
 from buckets.serve.job_batches import JobBatch, ScoredBy
-from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, _rows
+from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, message_rows
 from tests.core.examples import SCHEMA, rule
 from tests.core.test_carry import RULES as ALL_RULES
 from tests.core.test_evicted_keys import EVENTS, LAGS_MS, row, stream
@@ -70,9 +70,9 @@ class Job:
         self.job.scorer = Scorer(SCHEMA, terms.engine, False, {}, True)
         for place in sorted({each.place for each in messages}):
             own = sorted((each for each in messages if each.place == place), key=lambda each: each.offset)
-            arrivals = READ(_rows(own, str, SCHEMA), SCHEMA, terms)
+            arrivals = READ(message_rows(own, str, SCHEMA), SCHEMA, terms)
             results = self.job.score_batch([arrivals], by.rule_set)
-            note(self.said, replicas.Scored(own, arrivals, results, by))
+            note(self.said, replicas.ScoredMessages(own, arrivals, results, by))
 
     def stored(self) -> pa.Table:
         """What lies in its stores, all of it pair by pair."""
