@@ -21,6 +21,10 @@ demo-kafka: ## evaluate payments from a real Kafka as they come, for a minute
 	@bin/setup
 	@.venv/bin/buckets demo-kafka $(ARGS)
 
+demo-serve: ## the same with each payment as a call, answered before it goes through
+	@bin/setup
+	@.venv/bin/buckets demo-kafka --serve $(ARGS)
+
 docs: ## build the documentation as a site in buckets/site; a broken link ends it
 	@bin/setup docs
 	@.venv/bin/python -m docs.build

@@ -57,7 +57,6 @@ class CallLog:
     """Reads all partitions of some topics from given offsets on, in a thread, and writes to one of them.
 
     Attributes:
-        fault: why topics are not read, or brokers do not answer, in one line; None while all is well.
         ends: by partition, the offset after its last message, as far as is known.
         has_caught_up: the number of the reading that has come to the ends of all partitions.
     """
@@ -79,7 +78,8 @@ class CallLog:
                 messages once the ends of all partitions have been reached, and with None where some are gone that
                 would have to be read.
         """
-        self.fault: str | None = None
+        self._is_down: str | None = None
+        self._not_read: str | None = None
         self.ends: dict[Place, int] = {}
         self.has_caught_up = 0
         self._kafka, self._topics, self._to, self._on_messages = kafka, topics, to, on_messages
@@ -103,6 +103,11 @@ class CallLog:
         for thread in self._threads:
             thread.join()
         self._producer.flush(_LOOK_WITHIN_S)
+
+    @property
+    def fault(self) -> str | None:
+        """Why topics are not read, or brokers do not answer, in one line; None while all is well."""
+        return self._is_down or self._not_read
 
     def partitions(self) -> list[Place]:
         """Return all partitions of the topics."""
@@ -139,14 +144,14 @@ class CallLog:
         """Take reports of the producer, and see whether brokers that did not answer do so again."""
         while not self._stopping.is_set():
             self._producer.poll(_POLL_S)
-            if self.fault is not None and not self._stopping.wait(_LOOK_EVERY_S - _POLL_S):
+            if self._is_down is not None:
                 with contextlib.suppress(KafkaException):
                     self._producer.list_topics(timeout=_LOOK_WITHIN_S)
-                    self.fault = None
+                    self._is_down = None
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.fatal():
-            self.fault = explain(error, self._kafka, f"writing to topic {self._to}").message
+            self._is_down = explain(error, self._kafka, f"writing to topic {self._to}").message
 
     def _read(self) -> None:
         """Read until the end, with another consumer after a fault and where the partitions are others."""
@@ -168,8 +173,9 @@ class CallLog:
                     self._stopping.wait(_POLL_S)
                 else:
                     self._take(consumer, reading, at, ended)
+                    self._not_read = None
             except Exception as error:  # Whatever it is, it is told, and tried again
-                self.fault = error.message if isinstance(error, BucketsError) else kind_and_line(error)
+                self._not_read = error.message if isinstance(error, BucketsError) else kind_and_line(error)
                 if consumer is not None:
                     consumer.close()
                     consumer = None

@@ -11,6 +11,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
@@ -32,7 +33,7 @@ from buckets.serve.replica import CHECK, MOST_AT_ONCE, NeedsState, Replica, Scor
 LOOK_EVERY_S = 0.1
 STORE_EVERY_S = 2.0  # In an object store, which asks money for each look
 AGAIN_AFTER_S = 2.0
-REMEMBERED = 100_000
+REMEMBERED = 20_000
 """So many of the latest answers are kept, for calls with the same id and for comparison with what the job will do."""
 _BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)
 _WAITS_S = 60.0  # So long a call may wait to be seen in the topic; it has been answered by then
@@ -97,10 +98,11 @@ class Service:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._log = CallLog(kafka, source.all_topics, self.topic, self._on_messages)
         self._batches = JobBatches(job.checkpoint)
-        ask = None if kafka.registry is None else Registry(kafka.registry).schema
-        self._read = TopicMessages(source, RegisteredSchemas(job.checkpoint, ask)).read
+        known = RegisteredSchemas(job.checkpoint)  # The job keeps those that are new
+        ask = lru_cache(Registry(kafka.registry).schema) if kafka.registry is not None else lambda number: None
+        self._read = TopicMessages(source, lambda number: known(number) or ask(number)).read
         self._replica: Replica | None = None
-        self._reading, self._numbers = 0, 0
+        self._reading, self._numbers, self._is_anew = 0, 0, True
         self._waiting: dict[int, Call] = {}
         self._asked: set[Call] = set()
         self._given: OrderedDict[tuple[Place, int], tuple[Any, ...]] = OrderedDict()
@@ -239,7 +241,8 @@ class Service:
                 self._do([each for each in todo if each is not None])
             except NeedsState:
                 self._begin_anew("the job has gone on otherwise; its state is read again")
-            except Exception as error:  # It must not end what answers
+            except Exception as error:  # It must not end what answers, and what is half written must not be answered by
+                self._replica = None
                 self._begin_anew(_line(error))
 
     def _do(self, todo: Iterable[Any]) -> None:
@@ -263,11 +266,11 @@ class Service:
     def _go_on(self, with_: "JobBatch | _Loaded") -> None:
         """Follow a batch of the job, or go on with a state of it that was read anew."""
         if isinstance(with_, _Loaded):
-            self._replica = with_.replica
+            self._replica, self._is_anew = with_.replica, False
             self._reading = self._log.read_from(with_.replica.at)
-            followed = [batch for batch in self._followed if batch.number > with_.replica.newest_batch]
+            followed = list(self._followed)
         else:
-            followed = [with_]
+            followed = [] if self._is_anew else [with_]
         assert self._replica is not None
         for batch in followed:
             if batch.number > self._replica.newest_batch:
@@ -369,10 +372,12 @@ class Service:
                 self._waiting.pop(number, None)
 
     def _begin_anew(self, reason: str) -> None:
-        self.counts["state_read"] += 1
         self.fault = reason
-        self._say(reason)
-        self._needs_state.set()
+        if not self._is_anew:
+            self._is_anew = True
+            self.counts["state_read"] += 1
+            self._say(reason)
+            self._needs_state.set()
 
     def _load(self) -> None:
         """Read the state of the job each time that it is needed."""
@@ -392,7 +397,8 @@ class Service:
                 raise NeedsState
         self.fault = "the state of the job is being read"
         number, stored = read_entries(self._job.checkpoint)
-        batch = next((each for each in self._followed if each.number == number), None) or self._batches.batch(number)
+        known = {each.number: each for each in list(self._followed)}
+        batch = known.get(number) or self._batches.batch(number)
         if batch is None:
             message = f"batch {number} of checkpoint {self._job.checkpoint} is not known any more"
             raise BucketsError(message)

@@ -14,7 +14,7 @@ from tests.cli_unit.ran import Ran
 from tests.docs.blocks import ROOT
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-NOT_OURS = {"cd", "git", "nohup", "pip", "source", "venv-pack"}
+NOT_OURS = {"curl", "cd", "git", "nohup", "pip", "source", "venv-pack"}
 RUN_HERE = {
     "backtest",
     "evaluate",

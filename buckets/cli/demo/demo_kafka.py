@@ -9,9 +9,11 @@ import shutil
 import signal
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +26,7 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.child import Child, end_all
 from buckets.cli.console import Terminal
 from buckets.cli.demo.demo import check_demo_folder, recall_table, write_demo_conf
+from buckets.cli.demo.paced_calls import PacedCalls
 from buckets.cli.rules.change import rules_of
 from buckets.cli.watch import WatchedJob
 from buckets.clock import epoch_ms
@@ -72,6 +75,7 @@ def demo_kafka(
         Path("demo-kafka-out")
     ),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the generator.")] = 7,
+    serve: Annotated[bool, typer.Option("--serve", help="Send payments as calls to `buckets serve`.")] = False,
 ) -> None:
     """Evaluate payments from a real Kafka as they come, and change a rule meanwhile.
 
@@ -79,17 +83,20 @@ def demo_kafka(
     payments with planted fraud at a steady rate, lowers the limit of a rule
     half way, and shows alerts, delays and accounts. At the end, also after
     Ctrl-C, it stops everything that it has started. The first start fetches Kafka (43 MB).
+    With --serve each payment is a call, which is answered before the payment
+    goes through; at the end the answers are compared with the job's alerts.
 
     \b
     Examples:
       buckets demo-kafka
       buckets demo-kafka --rate 2000 --seconds 120
+      buckets demo-kafka --serve
       buckets watch demo-kafka-out/conf.yaml      # in another terminal, meanwhile
     """  # noqa: D301 - click needs the backspace itself
     console = Terminal()
     _clear(out)
     stream = _generate(rate, seconds, seed)
-    demo = KafkaDemo(out, console.say)
+    demo = KafkaDemo(out, console.say, PacedCalls(free_port()) if serve else None)
     with _interrupted_by_any_signal():
         try:
             demo.start()
@@ -107,8 +114,9 @@ def demo_kafka(
 class KafkaDemo:
     """A broker, the jobs, and payments on their way."""
 
-    def __init__(self, out: Path, say: Callable[[str], None]) -> None:
-        self._out, self._say = out, say
+    def __init__(self, out: Path, say: Callable[[str], None], calls: PacedCalls | None = None) -> None:
+        """Start nothing yet; payments are sent to the topic, or as calls."""
+        self._out, self._say, self._calls = out, say, calls
         self._broker = LocalBroker(out / "kafka", free_port())
         self._children: list[Child] = []
         self._sender, self._ending = ThreadPoolExecutor(1), threading.Event()
@@ -135,7 +143,9 @@ class KafkaDemo:
         self._say(f"Kafka runs at {kafka.bootstrap_servers}, with {len(self._rules)} rules in its topic of rules")
         self._say(f"starting the main job and the audit job; what they say is in {self._out}/run.log and audit.log…")
         port = free_port()
-        for name, *options in (["run"], ["audit"], ["console", "--port", str(port)]):
+        commands = [["run"], ["audit"], ["console", "--port", str(port)]]
+        commands += [] if self._calls is None else [["serve", "--port", str(self._calls.port)]]
+        for name, *options in commands:
             self._children.append(Child([name, str(conf), *options], self._out / f"{name}.log"))
         self._say(f"to watch from another terminal: buckets watch {conf}")
         self._say(f"or in a browser: http://{HOST}:{port}")
@@ -159,6 +169,8 @@ class KafkaDemo:
             self._sent += paced_produce(self._kafka, self._source, islice(messages, portion), FASTEST)
             self._wait_for(self._evaluated, self._sent, "{done} of the first {wanted} payments are evaluated")
         self._wait_for(lambda: self._audited(TRANSACTIONS), 1, "the audit job has not started")
+        if self._calls is not None:
+            self._wait_for(lambda: int(self._is_ready()), 1, "`buckets serve` is not ready")
         days = stream.settings.days
         self._say(
             f"ready after {time.monotonic() - started_s:.0f} s; now come {stream.line_count:,} payments of "
@@ -166,9 +178,8 @@ class KafkaDemo:
         )
         self._begun_ms, self._figures_s = epoch_ms(), time.monotonic() + FIGURES_EVERY_S
         half = (stream.line_count + self._sent) // 2
-        sending: Future[int] = self._sender.submit(
-            paced_produce, self._kafka, self._source, messages, rate, self._on_sent, self._ending
-        )
+        send = partial(paced_produce, self._kafka, self._source) if self._calls is None else self._calls.send
+        sending: Future[int] = self._sender.submit(send, messages, rate, self._on_sent, self._ending)
         while not sending.done():
             self._look()
             if self._sent >= half and self._changed is None:
@@ -187,7 +198,7 @@ class KafkaDemo:
 
     def report(self, console: Terminal, stream: Stream) -> None:
         """Print what was caught, what became of every payment, and the delays."""
-        columns = ["rule_id", "event_id", "ingested_at", "decided_at", "ruleset_version"]
+        columns = ["alert_id", "rule_id", "event_id", "ingested_at", "decided_at", "ruleset_version"]
         alerts, live = read_rows(self._out / "tables", ALERTS, columns), self._live()
         assert live is not None
         console.print(recall_table([vars(case) for case in stream.truth], alerts))
@@ -203,6 +214,8 @@ class KafkaDemo:
             delays_ms = np.array([alert["decided_at"] - alert["ingested_at"] for alert in came], np.int64)
             quantiles = quantiles_text(named_quantiles(delays_ms))
             self._say(f"delay of {len(came):,} alerts, from Kafka to the decision: {quantiles}")
+        for line in () if self._calls is None else self._calls.report(alerts):
+            self._say(line)
         if self._changed is not None:
             sent_ms, version = self._changed
             decided = [alert["decided_at"] for alert in alerts if alert["ruleset_version"] > version]
@@ -255,6 +268,14 @@ class KafkaDemo:
 
     def _live(self) -> Live | None:
         return read_live(self._job.checkpoint)
+
+    def _is_ready(self) -> bool:
+        assert self._calls is not None
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._calls.port}/readyz", timeout=PATIENCE_S):
+                return True
+        except OSError:
+            return False
 
     def _evaluated(self) -> int:
         live = self._live()
