@@ -185,8 +185,8 @@ def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
     return Counter({word: counts[reason] for reason, word in SKIPPED.items() if reason in counts})
 
 
-def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> ParsedRows:
-    """Parse each row into an event; say why where it is none. `needed` may not be null."""
+def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], counts: bool = True) -> ParsedRows:
+    """Parse each row into an event; say why where it is none. `needed` may not be null; `counts` are those of times."""
     faults: Faults = {}
     if BROKEN in rows.schema.names and rows.column(BROKEN).null_count < rows.num_rows:
         faults = {row: reason for row, reason in enumerate(rows.column(BROKEN).to_pylist()) if reason is not None}
@@ -231,7 +231,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
         measures=measures,
         ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
         judged=rows.column(JUDGED) if JUDGED in rows.schema.names else None,
-        times=times.counts(_good(len(rows), faults)),
+        times=times.counts(_good(len(rows), faults)) if counts else Counter(),
         rounded=rounded,
     )
     return ParsedRows(every, faults, own_faults)

@@ -205,7 +205,7 @@ def fan_out(
     Shards get `whole` events, as alerts show them, or only those attributes that a feature, filter or condition reads.
     Without `counts` there are none for the accounts of the batch.
     """
-    parsed = convert(rows, schema, engine.required(rule_set.needed_fields))
+    parsed = convert(rows, schema, engine.required(rule_set.needed_fields), counts)
     return fan_out_parsed(rows, parsed, rule_set, schema, engine, lists, whole, counts)
 
 

@@ -47,12 +47,19 @@ class Eviction:
 
     @classmethod
     def begin(
-        cls, store: ShardStore, plans: Mapping[str, GroupPlan], apart: frozenset[str] = frozenset()
+        cls,
+        store: ShardStore,
+        plans: Mapping[str, GroupPlan],
+        apart: frozenset[str] = frozenset(),
+        evicts: bool = True,
     ) -> "Eviction":
         """Read the schedule, before anything of the batch is written.
 
-        `apart` are the timelines that are being filled, which have a time of their own.
+        `apart` are the timelines that are being filled, which have a time of their own. Where nothing is evicted, it is
+        known what has been.
         """
+        if not evicts:
+            return cls(store, plans, EvictionSchedule.of_evicted(store.schedule))
         return cls(store, plans, EvictionSchedule.load(store.schedule, apart))
 
     def note(self, keys: GroupedKeys, stored: StoredHeads, scored: ScoredGroups) -> None:

@@ -21,6 +21,7 @@ end. Where policies remember something of keys, the overview has `"remembered": 
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -97,6 +98,11 @@ class EvictionSchedule:
         }
         clock, remembered = ShardClock.from_bytes(voters, apart), set(data.get("remembered", ()))
         return cls(clock, slots, data["evicted_until_ms"], remembered, {OVERVIEW: stored, CLOCK: voters})
+
+    @classmethod
+    def of_evicted(cls, entries: Entries) -> "EvictionSchedule":
+        """Read nothing but what has been evicted of a shard."""
+        return cls(evicted_until_ms=_evicted_until_ms(entries.get([OVERVIEW])[0]))
 
     def save(self, entries: Entries, live: Collection[str]) -> None:
         """Write what has changed."""
@@ -240,6 +246,12 @@ class EvictionSchedule:
         chunks = write_chunks(ByteStrings.of(texts), state_keys, noted_ms[order], starts, GROUP_BYTES)
         entries.write(ByteStrings.of(chunk_keys), chunks)
         self._added = []
+
+
+@lru_cache(maxsize=8)
+def _evicted_until_ms(overview: bytes) -> dict[str, int]:
+    until_ms: dict[str, int] = json.loads(overview)["evicted_until_ms"] if overview else {}
+    return until_ms
 
 
 def _chunk_key(group_id: str, until_ms: int, number: int) -> bytes:

@@ -123,7 +123,7 @@ class Scorer:
             return
         plans = shard_plans(rule_set, self.schema, self.engine)
         apart = frozenset(fill.timelines for fill in rule_set.fills)
-        eviction = Eviction.begin(store, plans.by_state_id, apart)
+        eviction = Eviction.begin(store, plans.by_state_id, apart, self.keeps)
         arrived = ShardEvents.of(pieces, plans.group_ids) if pieces else None
         if arrived is not None:
             yield from self._score_groups(plans.groups, arrived, rule_set.version, eviction)
