@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -168,7 +168,11 @@ class LiveJob:
 
 @contextmanager
 def live_job(
-    rule_file: Sequence[dict[str, Any]], spark: dict[str, Any], partitions: int = 1, **more: Any
+    rule_file: Sequence[dict[str, Any]],
+    spark: dict[str, Any],
+    partitions: int = 1,
+    schema: Mapping[str, Any] = SCHEMA,
+    **more: Any,
 ) -> Iterator[LiveJob]:
     """A broker and a configuration in a folder of their own, both gone afterwards.
 
@@ -176,6 +180,7 @@ def live_job(
         rule_file: the rules, in a file; where the rules come from elsewhere, none.
         spark: settings of Spark that differ from the product's.
         partitions: of the topic of transactions.
+        schema: the event schema.
         more: further parts of the configuration, over those here.
     """
     with tempfile.TemporaryDirectory(prefix="buckets-bench-") as work:
@@ -192,7 +197,7 @@ def live_job(
             "engine": {"shards": 1},
             "spark": {"spark.sql.streaming.numRecentProgressUpdates": 100_000} | spark,
         } | more
-        for name, content in (("schema", SCHEMA), ("rules", {"rules": list(rule_file)}), ("conf", conf)):
+        for name, content in (("schema", dict(schema)), ("rules", {"rules": list(rule_file)}), ("conf", conf)):
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
         broker = LocalBroker(folder / "broker", port)
         broker.start()

@@ -40,6 +40,13 @@ PAYMENTS = 1_000_000
 FIRST_ROWS = 100_000
 """Rows of the first batch, which is not measured: it finds no state."""
 SHARDS = 8
+SCHEMA = {
+    "name": "team",
+    "event_id": "event_id",
+    "event_time": {"field": "ts", "unit": "ms"},
+    "attributes": dict.fromkeys(FIELDS, "string"),
+    "measures": {"amount": {"scale": 0}},
+}
 
 
 @dataclass(frozen=True)
@@ -130,14 +137,7 @@ def team_rules(groupings: int) -> Sequence[dict[str, object]]:
 def write_team(team: Team, work: Path) -> Path:
     """Write the job's data, schema, rules and configuration; the configuration's path."""
     _write_files(team, work / "data")
-    schema = {
-        "name": "team",
-        "event_id": "event_id",
-        "event_time": {"field": "ts", "unit": "ms"},
-        "attributes": dict.fromkeys(FIELDS, "string"),
-        "measures": {"amount": {"scale": 0}},
-    }
-    return write_job(work, schema, team_rules(team.groupings))
+    return write_job(work, SCHEMA, team_rules(team.groupings))
 
 
 def write_job(work: Path, schema: Mapping[str, object], rules: Sequence[Mapping[str, object]]) -> Path:
