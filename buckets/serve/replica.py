@@ -18,10 +18,9 @@ import pyarrow as pa
 from buckets.checkpoint.identity import Terms
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
 from buckets.engine.storage.shard_store import DriverStores, ShardStore
-from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER, convert
+from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
 from buckets.events.schema import KEY, EventSchema
-from buckets.rules.rule_set import RuleSet
 from buckets.serve.job_batches import JobBatch, Offsets, Place, ScoredBy
 from buckets.serve.undo import Journal, Undoing, undo
 
@@ -144,13 +143,14 @@ class Replica:
     def check(self, payments: Sequence[TakenMessage], features: bool = False) -> Iterator[ScoredMessages]:
         """Yield what would come out if a payment came now, of each by itself; nothing stays of them.
 
-        Those whose keys differ in all groups are scored at once. They are numbered from 0, as messages of `CHECK`.
+        They are numbered from 0, as messages of `CHECK`.
         """
-        for together in self._apart(payments):
+        at_once = 1 if self.scored_by.rule_set.needs_driver_state else MOST_AT_ONCE
+        for begin in range(0, len(payments), at_once):
             journal = self._undoing.cut()
             assert not journal
             try:
-                scored = self._scored(together, self.scored_by, features, keeps=False)
+                scored = self._scored(payments[begin : begin + at_once], self.scored_by, features, keeps=False)
             finally:
                 undo(self._undoing.cut())
             yield scored
@@ -227,25 +227,6 @@ class Replica:
             self._forgotten |= {message.place: message.offset + 1 for message in step.messages}
             self._count -= len(step.messages)
 
-    def _apart(self, payments: Sequence[TakenMessage]) -> Iterator[Sequence[TakenMessage]]:
-        """Yield payments in rounds, of which none has two with a key in common."""
-        rule_set, terms = self.scored_by.rule_set, self.scored_by.terms
-        if len(payments) == 1 or rule_set.needs_driver_state:
-            yield from ([payment] for payment in payments)
-            return
-        schema = terms.event_schema
-        rows = self._read(message_rows(payments, self._names, schema), schema, terms)
-        rounds: list[list[TakenMessage]] = []
-        taken: list[set[Any]] = []
-        for payment, keys in zip(payments, _keys(rows, rule_set, terms), strict=True):
-            number = next((at for at, others in enumerate(taken) if others.isdisjoint(keys)), len(rounds))
-            if number == len(rounds):
-                rounds.append([])
-                taken.append(set())
-            rounds[number].append(payment)
-            taken[number] |= keys
-        yield from rounds
-
 
 def _in_job(batch: int, batches: int, message: TakenMessage) -> tuple[Any, ...]:
     """Return what orders messages as the job does; what it has not come to stays in the order of its coming."""
@@ -267,12 +248,3 @@ def message_rows(messages: Sequence[TakenMessage], names: Callable[[str], str], 
         values = [getattr(message, found[name]) for message in messages]
         columns[name] = pa.array(values, _KINDS[name])
     return pa.record_batch(columns)
-
-
-def _keys(rows: pa.RecordBatch, rule_set: RuleSet, terms: Terms) -> Iterator[set[Any]]:
-    """Yield the keys of each row in all groups."""
-    every = convert(rows, terms.event_schema, frozenset()).every
-    columns = every.attributes | every.measures
-    values = {name: columns[name].to_pylist() for group in rule_set.groups for name in group.fields}
-    for row in range(rows.num_rows):
-        yield {(group.group_id, *(values[name][row] for name in group.fields)) for group in rule_set.groups}

@@ -5,7 +5,7 @@ Several pieces of arrivals become one here: in the order of arrival, each key on
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -173,6 +173,13 @@ class ShardEvents:
         """Return the events of one group."""
         keys, rows = strings_of(arrived.keys), np.arange(len(arrived.codes))
         return cls([group_id], np.array([0, keys.size]), arrived.key_start, keys, rows, arrived.events)
+
+    def apart(self) -> "ShardEvents":
+        """Return the same events, each with a key to itself; a key is there as often as it has events."""
+        keys = self.keys.take(np.repeat(np.arange(self.keys.size), np.diff(self.key_start)))
+        return replace(
+            self, group_start=self.key_start[self.group_start], key_start=np.arange(keys.size + 1), keys=keys
+        )
 
     def keys_of(self, group: int) -> pa.Array:
         """Return the keys of a group, Arrow string."""

@@ -88,7 +88,8 @@ class Scorer:
     features: bool = False  # whether features are put out as columns
     alerts: bool = True  # whether alerts are put out
     counts: bool = True  # whether what becomes of events is counted, for the accounts of the batch
-    keeps: bool = True  # whether timelines are written, or what comes out is all that is wanted
+    # whether timelines are written; else each event is scored as if it came alone, and what comes out is all
+    keeps: bool = True
 
     def fan_out(self, rows: pa.RecordBatch, rule_set: RuleSet) -> Iterator[ShardMessage]:
         """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for `score`."""
@@ -125,6 +126,8 @@ class Scorer:
         apart = frozenset(fill.timelines for fill in rule_set.fills)
         eviction = Eviction.begin(store, plans.by_state_id, apart, self.keeps)
         arrived = ShardEvents.of(pieces, plans.group_ids) if pieces else None
+        if arrived is not None and not self.keeps:
+            arrived = arrived.apart()
         if arrived is not None:
             yield from self._score_groups(plans.groups, arrived, rule_set.version, eviction)
         if rule_set.fills_begun:
