@@ -9,7 +9,6 @@ import shutil
 import signal
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
@@ -169,8 +168,8 @@ class KafkaDemo:
             self._sent += paced_produce(self._kafka, self._source, islice(messages, portion), FASTEST)
             self._wait_for(self._evaluated, self._sent, "{done} of the first {wanted} payments are evaluated")
         self._wait_for(lambda: self._audited(TRANSACTIONS), 1, "the audit job has not started")
-        if self._calls is not None:
-            self._wait_for(lambda: int(self._is_ready()), 1, "`buckets serve` is not ready")
+        if (calls := self._calls) is not None:
+            self._wait_for(lambda: int(calls.is_ready()), 1, "`buckets serve` is not ready")
         days = stream.settings.days
         self._say(
             f"ready after {time.monotonic() - started_s:.0f} s; now come {stream.line_count:,} payments of "
@@ -268,14 +267,6 @@ class KafkaDemo:
 
     def _live(self) -> Live | None:
         return read_live(self._job.checkpoint)
-
-    def _is_ready(self) -> bool:
-        assert self._calls is not None
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._calls.port}/readyz", timeout=PATIENCE_S):
-                return True
-        except OSError:
-            return False
 
     def _evaluated(self) -> int:
         live = self._live()

@@ -4,6 +4,7 @@ import http.client
 import json
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,6 +24,14 @@ class PacedCalls:
     answers: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # from when each was due until its answer was there
     refused: int = 0
+
+    def is_ready(self) -> bool:
+        """Return whether what is called has taken in all that was there."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=_TIMEOUT_S):
+                return True
+        except OSError:
+            return False
 
     def send(
         self,
