@@ -290,6 +290,9 @@ def schema_faults(path: Path, settings: JobSettings, schema: EventSchema) -> Ite
     """Yield what is wrong with an event schema under the settings of a job."""
     origin, source = f"configuration {path}", settings.source
     named = f"{origin}: event schema {schema.name!r}"
+    if settings.serve.key is not None and settings.serve.key not in (*schema.attributes, *schema.measures):
+        fields = ", ".join((*schema.attributes, *schema.measures))
+        yield f"{named} has no field {settings.serve.key!r} for serve.key; name one of {fields}"
     if schema.identity.row and source.folder is None:
         yield f"{origin}: {source.place} has no rows that keep their number, and {ROW_IDS}"
     if isinstance(source, CsvSource) and not schema.csv.is_by_line:

@@ -109,10 +109,10 @@ class Application:
 
     async def _called(self, scope: Mapping[str, Any], receive: Receive) -> Reply:
         given = {name: values[-1] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
-        unknown = next((name for name in given if name not in ("mode", "features")), None)
+        unknown = next((name for name in given if name not in ("mode", "features", "key")), None)
         if unknown is not None or given.get("mode", "score") not in ("score", "check"):
             what = f"{unknown!r} is no parameter" if unknown is not None else f"mode {given['mode']!r} is not known"
-            return Reply.problem(400, f"{what}; there are mode=check and features=PATTERN")
+            return Reply.problem(400, f"{what}; there are mode=check, features=PATTERN and key=TEXT")
         body = await _body(receive)
         if body is None:
             return Reply.problem(
@@ -126,7 +126,9 @@ class Application:
         if not 0 < len(values) <= MOST_PAYMENTS:
             return Reply.problem(400, f"the call has {len(values):,} payments; send 1 to {MOST_PAYMENTS:,}")
         wanted, mode, began_s = given.get("features"), given.get("mode", "score"), time.perf_counter()
-        calls = (self._service.check if mode == "check" else self._service.score)(values, wanted is not None)
+        calls = (self._service.check if mode == "check" else self._service.score)(
+            values, wanted is not None, given.get("key")
+        )
         self._service.counts[mode] += len(calls)
         _, late = await asyncio.wait([call.future for call in calls], timeout=self._settings.answer_within / 1000)
         self._service.counts["undecided"] += len(late)

@@ -179,40 +179,45 @@ class Service:
         at = {} if self._replica is None else dict(self._replica.at)
         return {f"{topic}[{partition}]": offset for (partition, topic), offset in sorted(at.items())}
 
-    def score(self, values: Sequence[bytes], features: bool) -> list[Call]:
+    def score(self, values: Sequence[bytes], features: bool, key: str | None = None) -> list[Call]:
         """Write payments to the topic; their calls are answered once they have been taken in.
+
+        `key` is that of their messages, where it is not the text of a field.
 
         Raises:
             NotNow: too many wait, or brokers do not answer; nothing was written.
         """
         if self._log.fault is not None:
             raise NotNow(503, self._log.fault)
-        return [self._written(call) for call in self._calls(values, features)]
+        return [self._written(call) for call in self._calls(values, features, key)]
 
-    def check(self, values: Sequence[bytes], features: bool) -> list[Call]:
-        """Ask what would come out if payments came now; nothing is written, and nothing changes.
+    def check(self, values: Sequence[bytes], features: bool, key: str | None = None) -> list[Call]:
+        """Ask what would come out if payments came now, as `score` takes them; nothing is written, and nothing changes.
 
         Raises:
             NotNow: too many wait, or the state of the job is not there yet.
         """
         if self._replica is None:
             raise NotNow(503, self.fault or "the state of the job is being read")
-        calls = self._calls(values, features)
+        calls = self._calls(values, features, key)
         for call in calls:
             self._asked.add(call)
             self._queue.put(call)
         return calls
 
-    def _calls(self, values: Sequence[bytes], features: bool) -> list[Call]:
+    def _calls(self, values: Sequence[bytes], features: bool, key: str | None) -> list[Call]:
         waiting = len(self._waiting) + len(self._asked)
         if waiting + len(values) > self._settings.most_waiting:
             self.counts["refused"] += len(values)
             raise NotNow(
                 429, f"{waiting:,} payments wait, and the limit is {self._settings.most_waiting:,}; come again"
             )
-        loop, key = asyncio.get_running_loop(), self._settings.key
-        keys = [None if key is None else key_of_line(value, key).encode() or None for value in values]
-        return [Call(loop, features, value, of_key) for value, of_key in zip(values, keys, strict=True)]
+        loop, field_name = asyncio.get_running_loop(), self._settings.key
+        calls = []
+        for value in values:
+            text = key or ("" if field_name is None else key_of_line(value, field_name))
+            calls.append(Call(loop, features, value, text.encode() or None))
+        return calls
 
     def _written(self, call: Call) -> Call:
         self._numbers += 1
