@@ -120,9 +120,10 @@ class Replica:
         new = [message for message in messages if message.offset >= self._at.get(message.place, 0)]
         for message in new:
             self._at[message.place] = message.offset + 1
-        last = self._batch_of(self._steps[-1].messages[-1]) if self._steps else 0
-        if any(self._batch_of(message) < last for message in new):  # The job has them before what is here
-            yield from self._follow(new, features)
+        if self._unsettled:
+            new.sort(key=self._in_job)
+        if new and self._steps and self._in_job(new[0]) < self._in_job(self._steps[-1].messages[-1]):
+            yield from self._follow(new, features)  # The job has it before what is here
         else:
             yield from self._score(new, features)
         self._settle()
@@ -162,6 +163,11 @@ class Replica:
                 return number
         return len(self._unsettled)
 
+    def _in_job(self, message: TakenMessage) -> tuple[Any, ...]:
+        """Return what orders messages as the job does; what it has not come to stays in the order of its coming."""
+        batch = self._batch_of(message)
+        return (batch, *message.place, message.offset) if batch < len(self._unsettled) else (batch,)
+
     def _by(self, message: TakenMessage) -> ScoredBy:
         number = self._batch_of(message)
         return self._unsettled[number].scored_by if number < len(self._unsettled) else self.scored_by
@@ -169,8 +175,7 @@ class Replica:
     def _follow(self, new: Sequence[TakenMessage], features: bool) -> Iterator[ScoredMessages]:
         """Score all that is unsettled as the job does it, as far as it was done otherwise, and what is new."""
         there = [message for step in self._steps for message in step.messages]
-        batches = len(self._unsettled)
-        wanted = sorted((*there, *new), key=lambda message: _in_job(self._batch_of(message), batches, message))
+        wanted = sorted((*there, *new), key=self._in_job)
         kept = same = 0
         for step in self._steps:
             end = same + len(step.messages)
@@ -226,11 +231,6 @@ class Replica:
             step = self._steps.popleft()
             self._forgotten |= {message.place: message.offset + 1 for message in step.messages}
             self._count -= len(step.messages)
-
-
-def _in_job(batch: int, batches: int, message: TakenMessage) -> tuple[Any, ...]:
-    """Return what orders messages as the job does; what it has not come to stays in the order of its coming."""
-    return (batch, *message.place, message.offset) if batch < batches else (batch,)
 
 
 def message_rows(messages: Sequence[TakenMessage], names: Callable[[str], str], schema: EventSchema) -> pa.RecordBatch:
