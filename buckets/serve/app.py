@@ -23,6 +23,7 @@ from buckets.serve.answers import DEAD_LETTER, CallAnswer
 from buckets.serve.service import Call, NotNow, Service
 
 MOST_BYTES = 1 << 20
+_MOST_READ = 32 * MOST_BYTES
 MOST_PAYMENTS = 500  # In one call
 _JSON, _PROBLEM = "application/json", "application/problem+json"
 _END_WITHIN_S = 5
@@ -121,7 +122,7 @@ class Application:
         kind = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip()
         try:
             values, is_one = _payments(body, kind == b"application/octet-stream")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return Reply.problem(400, f"the call is no payment in JSON, nor an array of some: {first_line(error)}")
         if not 0 < len(values) <= MOST_PAYMENTS:
             return Reply.problem(400, f"the call has {len(values):,} payments; send 1 to {MOST_PAYMENTS:,}")
@@ -156,18 +157,18 @@ class Application:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return the body of a request; None where it is too large, of which no more is read."""
-    parts, size = [], 0
+    """Return the body of a request; None where it is too large: it is read on, so that its sender reads the answer."""
+    parts, size = list[bytes](), 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return b""
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MOST_BYTES:
-            return None
-        if not message.get("more_body", False):
-            return b"".join(parts)
+        part = message.get("body", b"")
+        size += len(part)
+        if size <= MOST_BYTES:
+            parts.append(part)
+        if not message.get("more_body", False) or size > _MOST_READ:
+            return b"".join(parts) if size <= MOST_BYTES else None
 
 
 def _payments(body: bytes, is_binary: bool) -> tuple[Sequence[bytes], bool]:
