@@ -113,6 +113,13 @@ class JobBatches:
             yield batch
             number += 1
 
+    def are_others(self, number: int) -> bool:
+        """Return whether batches go on otherwise than after one that has begun: it is passed over, or another job's."""
+        ended = self._offsets.ended
+        if ended is None or ended < number - 1:
+            return True
+        return ended > number and self.batch(number + 1) is None
+
     def batch(self, number: int) -> JobBatch | None:
         """Return a batch; None where it has not begun, or is not known any more."""
         record = Checkpoint(self.checkpoint).batches.record(number)

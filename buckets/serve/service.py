@@ -29,6 +29,7 @@ from buckets.serve.answers import DUPLICATE, CallAnswer, answers
 from buckets.serve.begin import read_entries, state_of
 from buckets.serve.job_batches import JobBatch, JobBatches, Place
 from buckets.serve.replica import CHECK, MOST_AT_ONCE, NeedsState, Replica, ScoredMessages, TakenMessage
+from buckets.stores.store_path import StorePath
 
 LOOK_EVERY_S = 0.1
 STORE_EVERY_S = 2.0  # In an object store, which asks money for each look
@@ -297,11 +298,11 @@ class Service:
             if not calls and not again:
                 continue
             found = answers(each, calls.keys() | again, now_ms, any(call.features for call in calls.values()))
-            told: dict[asyncio.AbstractEventLoop, list[tuple[Call, CallAnswer]]] = {}
+            told, as_of = dict[asyncio.AbstractEventLoop, list[tuple[Call, CallAnswer]]](), self.as_of()
             for offset, answer in found.items():
                 if offset in again and self._given[place, offset] != answer.results:
                     self.counts["changed"] += 1
-                answer.as_of = self.as_of()
+                answer.as_of = as_of
                 self._remember(place, offset, answer)
                 if offset in calls:
                     told.setdefault(calls[offset].loop, []).append((calls[offset], self._first(answer)))
@@ -337,14 +338,16 @@ class Service:
                 for number, answer in found.items():
                     asked = replace(self._first(answer), partition=None, offset=None, as_of=self.as_of())
                     waiting[number].loop.call_soon_threadsafe(waiting[number].answer, asked)
-        except BucketsError as error:
+        except Exception as error:  # All is as it was before
             for call in waiting:
-                call.loop.call_soon_threadsafe(call.fail, error.message)
+                call.loop.call_soon_threadsafe(call.fail, _line(error))
 
     def _follow(self) -> None:
         """Look for batches that the job has begun."""
-        every_s, number = STORE_EVERY_S if "://" in str(self._job.checkpoint) else LOOK_EVERY_S, None
-        looked_s = 0.0
+        every_s, number, fault = LOOK_EVERY_S, None, ""
+        if isinstance(self._job.checkpoint, StorePath):
+            every_s = STORE_EVERY_S
+        looked_s = time.monotonic()
         while not self._stopping.wait(every_s):
             try:
                 if number is None:
@@ -360,13 +363,15 @@ class Service:
                     self._queue.put(batch)
                 if time.monotonic() - looked_s > AGAIN_AFTER_S:
                     looked_s = time.monotonic()
-                    ended = self._batches.ended()
-                    if ended is None or ended.number > number:  # It was passed over, or is another job's by now
-                        number = None
+                    if self._batches.are_others(number):
+                        number, self._batches = None, JobBatches(self._job.checkpoint)
                         self._queue.put((self._reading, None))
                 self._forget_calls()
+                fault = ""
             except Exception as error:  # As where the job is started over in between
-                self._say(f"the job is not followed: {_line(error)}")
+                if _line(error) != fault:
+                    fault = _line(error)
+                    self._say(f"the job is not followed: {fault}")
                 self._stopping.wait(AGAIN_AFTER_S)
 
     def _forget_calls(self) -> None:

@@ -24,7 +24,7 @@ from buckets.errors import BucketsError, ConfigurationError
 from buckets.kafka.local_broker import free_port
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
-from buckets.serve.app import MOST_BYTES, MOST_PAYMENTS, Serving, open_serving
+from buckets.serve.app import MOST_PAYMENTS, Serving, open_serving
 from buckets.serve.job_batches import JobBatch
 from buckets.serve.replica import Replica
 from buckets.serve.service import _Loaded
