@@ -104,3 +104,12 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
     assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
     assert "name another folder with --out" in ran.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.nightly
+def test_payments_are_answered_in_the_call_with_the_alerts_of_the_job(tmp_path):
+    with Demo(tmp_path, "--serve", "--rate", "50", "--seconds", "12") as demo:
+        ran = demo.wait()
+    assert ran.code == 0, ran.out
+    assert re.search(r"^[\d,]+ calls: half were answered within", ran.out, re.MULTILINE), ran.out
+    assert re.search(r" alerts; 0 of these alerts are not the job's$", ran.out, re.MULTILINE), ran.out
