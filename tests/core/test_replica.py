@@ -1,6 +1,7 @@
 """A replica is ahead of its job, and says what the job will say: whatever its cuts, orders, rules and restarts."""
 
 import json
+from functools import partial
 from unittest import mock
 
 import pyarrow as pa
@@ -8,15 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.config.source import KafkaSource
-from buckets.engine.eviction import shard_clock
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.eviction import eviction, shard_clock
+from buckets.engine.stages import shard
+from buckets.engine.stages.in_memory import InMemoryJob, MemoryEntries, memory_store, memory_stores
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.storage.shard_store import DriverStores
+from buckets.engine.storage.shard_store import (
+    HEADS,
+    PAGES,
+    POLICIES,
+    SCHEDULE,
+    DriverStores,
+    Section,
+    ShardStore,
+)
 from buckets.events.messages import TopicMessages
 from buckets.events.schema import EventSchema
+from buckets.kernel import score
+from buckets.lists.base import Entry
+from buckets.lists.index import ListIndex
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
 from buckets.serve import replica as replicas
@@ -24,12 +38,25 @@ from buckets.serve.answers import answers
 from buckets.serve.begin import one_store
 from buckets.serve.job_batches import JobBatch, ScoredBy
 from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, message_rows
+from buckets.state.bounds import Bounds
+from buckets.state.layer import Layer
+from buckets.state.live_log import PrivateCaches
+from buckets.timeline.tiers import Paging
 from tests.core.examples import SCHEMA, rule
 from tests.core.test_carry import RULES as ALL_RULES
 from tests.core.test_evicted_keys import EVENTS, LAGS_MS, row, stream
 from tests.laws import examples
 
-RULES = [each for each in ALL_RULES if each.rule_id != "sql"]
+LISTED = Rule.model_validate(
+    {
+        "rule_id": "listed",
+        "group_by": ["payer"],
+        "where": "payer IN LIST watched",
+        "features": {"number": {"function": "count", "window": "60ms"}},
+        "when": "number >= 1",
+    }
+)
+RULES = [*(each for each in ALL_RULES if each.rule_id != "sql"), LISTED]
 OVER_ALERTS = Rule.model_validate(
     {
         "rule_id": "often",
@@ -44,55 +71,77 @@ OTHER = [
     [*RULES, rule("another", length="30ms", group_by=["kind"])],
     [*RULES, OVER_ALERTS],
 ]
+LISTS = [ListIndex.of({f"p{number}": Entry() for number in of}) for of in ([0, 1], [1, 2, 3], [])]
+WIDER = EventSchema.model_validate(
+    SCHEMA.model_dump(mode="json")
+    | {"attributes": {"country": "string"} | SCHEMA.model_dump(mode="json")["attributes"]}
+)
+SCHEMAS = [SCHEMA, WIDER]
+SMALL_PAGES = Paging(page_cells=3, hot_cells=2, most_pages=64)
+NARROW = Bounds(1_000, 1 << 20, 1)
 READ = TopicMessages(KafkaSource(kind="kafka", topic="payments"), lambda number: None).read
 
 
-def scored_by(rule_set, shards: int, number: int = 1, schema: EventSchema = SCHEMA) -> ScoredBy:
+def scored_by(rule_set, shards: int, number: int = 1, schema: EventSchema = SCHEMA, watched: int = 0) -> ScoredBy:
     """What a batch is scored by, as a checkpoint would tell it."""
-    made = ScoredBy(None, rule_set.version, (), number)
+    made = ScoredBy(None, rule_set.version, (("watched", watched),), number)
     engine = EngineSettings.model_validate({"shards": shards, "allowed_lateness": "10ms"})
     terms = Terms(event_schema=schema, engine=engine, evaluations=False, output="kafka")
     one = terms.model_copy(update={"engine": engine.model_copy(update={"shards": 1})})
-    made.__dict__.update(job_rules=rule_set, rule_set=rule_set, terms=one, of_job=terms, _lists={})
+    lists = {"watched": LISTS[watched]}
+    made.__dict__.update(job_rules=rule_set, rule_set=rule_set, terms=one, of_job=terms, _lists=lists)
     return made
 
 
 class Job:
-    """A job, batch by batch, in its own order and over its own shards."""
+    """A job, batch by batch, in its own order and over its own shards, whose state lies in stores behind logs."""
 
     def __init__(self, shards: int) -> None:
-        self.scorer = None
-        self.job = InMemoryJob(None)
+        self.job = InMemoryJob(None, new_store=self._new_store)
         self.said = {}
         self.shards = shards
+        self._stored, self._caches, self._layers = [], [], []
 
     def batch(self, messages, by: ScoredBy) -> None:
         terms = by.__dict__["of_job"]
-        self.job.scorer = Scorer(SCHEMA, terms.engine, False, {}, True)
+        self.job.scorer = Scorer(terms.event_schema, terms.engine, False, by._lists, True)
         for place in sorted({each.place for each in messages}):
             own = sorted((each for each in messages if each.place == place), key=lambda each: each.offset)
-            arrivals = READ(message_rows(own, str, SCHEMA), SCHEMA, terms)
+            arrivals = READ(message_rows(own, str, terms.event_schema), terms.event_schema, terms)
             results = self.job.score_batch([arrivals], by.rule_set)
             note(self.said, replicas.ScoredMessages(own, arrivals, results, by))
+            for layer in self._layers:
+                layer.commit()
+
+    def _new_store(self) -> ShardStore:
+        self._stored.append(MemoryEntries())
+        self._layers.append(Layer(self._stored[-1], PrivateCaches(), NARROW))
+        return store_over(self._layers[-1], self._stored[-1])
 
     def stored(self) -> pa.Table:
-        """What lies in its stores, all of it pair by pair."""
-        rows = [
-            (shard, name + key, section.get([key])[0])
-            for shard, store in self.job.stores.items()
-            for name, section in (
-                (b"", store.heads),
-                (b"\0\0page\0\0", store.pages),
-                (b"\0agenda\0", store.schedule),
-                (b"\0policy\0", store.policies),
-            )
-            for key in section.list_keys()
-        ]
+        """What lies in its stores: pairs, and segments of the logs."""
+        rows = [(shard, *entry) for shard, store in enumerate(self._stored) for entry in store.data.items()]
         kinds = {"shard": pa.int32(), "state_key": pa.binary(), "value": pa.binary()}
         columns = zip(*rows, strict=True) if rows else ((), (), ())
         return pa.table(
             [pa.array(column, kind) for column, kind in zip(columns, kinds.values(), strict=True)], [*kinds]
         )
+
+
+def store_over(layer: Layer, stored: MemoryEntries) -> ShardStore:
+    """The store of a shard, as tasks have it: pages go past the log."""
+    heads, schedule, policies = (Section(layer, name) for name in (HEADS, SCHEDULE, POLICIES))
+    return ShardStore(heads, Section(stored, PAGES), schedule, policies)
+
+
+@pytest.fixture(autouse=True)
+def small_pages():
+    """Pages so small that short streams have many."""
+    with (
+        mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL_PAGES)),
+        mock.patch.object(eviction, "score", partial(score.score, paging=SMALL_PAGES)),
+    ):
+        yield
 
 
 def note(said, scored, features: bool = True) -> None:
@@ -125,13 +174,10 @@ def begun(job: Job, batch: JobBatch) -> Replica:
 
 
 def one_driver_store(store):
-    copied = replicas.memory_store() if hasattr(replicas, "memory_store") else None
-    from buckets.engine.stages.in_memory import memory_store
-
-    copied = copied or memory_store()
+    copied = memory_store()
     for name, entries in vars(store).items():
-        keys = list(entries.list_keys())
-        getattr(copied, name).put([*zip(keys, entries.get(keys), strict=True)])
+        keys = ByteStrings.of([*entries.list_keys()])
+        getattr(copied, name).write(keys, entries.read(keys))
     return copied
 
 
@@ -141,64 +187,98 @@ PLANS = st.lists(
 )
 
 
-@settings(max_examples=examples(200), deadline=None)
-@given(
+def play(events, lags_ms, plan, partitions, shards, changes, others):
+    """Go through a plan to its end; returns what was said last of each message, and what the job says."""
+    rows = [each | {"position": None} for each in stream(events, lags_ms)]
+    messages = messages_of(rows, partitions)
+    at_batch, others_at = dict(changes), {at: of for at, *of in others}
+    rule_sets = [first_rule_set(RULES)]
+    job, said = Job(shards), {}
+    by, number, done, schema, watched = scored_by(rule_sets[0], shards), 0, 0, 0, 0
+    nothing = JobBatch(0, dict.fromkeys(((at, "payments") for at in range(partitions)), 0), by)
+    replica, taken, newest = begun(job, nothing), 0, nothing
+
+    def batch(size: int) -> None:
+        nonlocal by, done, number, newest, schema, watched
+        of_job, done, number = messages[done : done + size], min(done + size, len(messages)), number + 1
+        if number in at_batch:
+            rules = next_rule_set(rule_sets[-1], OTHER[at_batch[number]], (), 10)
+            rule_sets.append(rules)
+        if number in others_at:
+            schema, watched = others_at[number]
+        if number in at_batch or number in others_at:
+            by = scored_by(rule_sets[-1], shards, 1 + schema, SCHEMAS[schema], watched)
+        end = dict(newest.end) | {each.place: each.offset + 1 for each in of_job}
+        newest = JobBatch(number, end, by)
+        job.batch(of_job, by)
+        for scored in replica.begin_batch(newest):
+            note(said, scored, features=False)
+
+    for what, size in plan:
+        if what == "take":
+            for scored in replica.take(messages[taken : taken + size], True):
+                note(said, scored)
+            taken = min(taken + size, len(messages))
+        elif what == "batch":
+            batch(size)
+        elif what == "check":
+            asked = [TakenMessage((0, CHECK), at, each.value) for at, each in enumerate(messages[taken:][:size])]
+            list(replica.check(asked, True))
+        else:
+            # What was said of these may not be the last word: in the job others may come before them.
+            for each in (of for step in replica._steps for of in step.messages if partitions > 1):
+                said.pop((each.place, each.offset), None)
+            replica = begun(job, newest)
+            taken = done
+    list_rest = messages[taken:]
+    for scored in replica.take(list_rest, True):
+        note(said, scored)
+    while done < len(messages):
+        batch(20)
+    batch(1)
+    assert replica.unsettled == 0
+    return said, job.said
+
+
+PLAYED = (
     EVENTS,
     LAGS_MS,
     PLANS,
     st.sampled_from([1, 1, 2]),
     st.sampled_from([1, 3]),
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2)), max_size=3),
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 1), st.integers(0, 2)), max_size=3),
 )
-def test_what_was_said_last_of_a_payment_is_what_the_job_says(events, lags_ms, plan, partitions, shards, changes):
-    """Whatever comes first, the message or the job, with rules that change, and the state read anew in between."""
-    rows = [each | {"position": None} for each in stream(events, lags_ms)]
-    messages = messages_of(rows, partitions)
-    at_batch = dict(changes)
-    rule_sets = [first_rule_set(RULES)]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(*PLAYED)
+def test_what_was_said_last_of_a_payment_is_what_the_job_says(
+    events, lags_ms, plan, partitions, shards, changes, others
+):
+    """Whatever comes first, the message or the job, and the state read anew in between.
+
+    Rules, a list that one looks into, and the event schema change.
+    """
     with mock.patch.object(shard_clock, "QUORUM", 10**9):
-        job, said = Job(shards), {}
-        by, number, done = scored_by(rule_sets[0], shards), 0, 0
-        nothing = JobBatch(0, dict.fromkeys(((at, "payments") for at in range(partitions)), 0), by)
-        replica, taken, newest = begun(job, nothing), 0, nothing
+        said, by_job = play(events, lags_ms, plan, partitions, shards, changes, others)
+    assert {place: {name: by_job[place][name] for name in each} for place, each in said.items()} == said
 
-        def batch(size: int) -> None:
-            nonlocal by, done, number, newest
-            of_job, done, number = messages[done : done + size], min(done + size, len(messages)), number + 1
-            if number in at_batch:
-                rules = next_rule_set(rule_sets[-1], OTHER[at_batch[number]], (), 10)
-                rule_sets.append(rules)
-                by = scored_by(rules, shards, 1)
-            end = dict(newest.end) | {each.place: each.offset + 1 for each in of_job}
-            newest = JobBatch(number, end, by)
-            job.batch(of_job, by)
-            for scored in replica.begin_batch(newest):
-                note(said, scored, features=False)
 
-        for what, size in plan:
-            if what == "take":
-                for scored in replica.take(messages[taken : taken + size], True):
-                    note(said, scored)
-                taken = min(taken + size, len(messages))
-            elif what == "batch":
-                batch(size)
-            elif what == "check":
-                asked = [TakenMessage((0, CHECK), at, each.value) for at, each in enumerate(messages[taken:][:size])]
-                list(replica.check(asked, True))
-            else:
-                # What was said of these may not be the last word: in the job others may come before them.
-                for each in (of for step in replica._steps for of in step.messages if partitions > 1):
-                    said.pop((each.place, each.offset), None)
-                replica = begun(job, newest)
-                taken = done
-        list_rest = messages[taken:]
-        for scored in replica.take(list_rest, True):
-            note(said, scored)
-        while done < len(messages):
-            batch(20)
-        batch(1)
-    assert {place: {name: job.said[place][name] for name in each} for place, each in said.items()} == said
-    assert replica.unsettled == 0
+@settings(max_examples=examples(200), deadline=None)
+@given(*PLAYED)
+def test_where_keys_are_evicted_what_both_call_warm_is_the_same(
+    events, lags_ms, plan, partitions, shards, changes, others
+):
+    """A replica has all keys in one shard, and evicts others than the job; both say where something may be missing."""
+    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(eviction, "SPARE_VISITS", 100):
+        said, by_job = play(events, lags_ms, plan, partitions, shards, changes, others)
+    for place, each in said.items():
+        found, expected = (
+            {name: of for name, of in one.get("features", {}).items() if of["warm"]} for one in (each, by_job[place])
+        )
+        both = found.keys() & expected.keys()
+        assert {name: found[name] for name in both} == {name: expected[name] for name in both}
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -207,13 +287,15 @@ def test_a_check_says_what_a_payment_gets_that_comes_next_and_changes_nothing(ev
     messages = messages_of(stream(events, lags_ms), 1)
     by = scored_by(first_rule_set([*RULES, OVER_ALERTS]), 1)
     with mock.patch.object(shard_clock, "QUORUM", 10**9):
-        first = Replica(*_empty(), JobBatch(0, {}, by), READ)
-        for scored in first.take(messages[:at], True):
-            assert scored.messages
+        stores = _empty()
+        first = Replica(*stores, JobBatch(0, {}, by), READ)
+        list(first.take(messages[:at], True))
+        before = _contents(*stores)
         asked = [each._replace(place=(0, CHECK), offset=number) for number, each in enumerate(messages[at : at + 9])]
         checked = {}
         for scored in first.check(asked, True):
             note(checked, scored)
+        assert _contents(*stores) == before
         for number, each in enumerate(messages[at : at + 9]):
             other = Replica(*_empty(), JobBatch(0, {}, by), READ)
             list(other.take(messages[:at], True))
@@ -226,9 +308,17 @@ def test_a_check_says_what_a_payment_gets_that_comes_next_and_changes_nothing(ev
 
 
 def _empty():
-    from buckets.engine.stages.in_memory import memory_store, memory_stores
-
     return memory_store(), memory_stores()
+
+
+def _contents(store, driver):
+    """All that lies in stores."""
+    return [
+        dict(zip(sorted(keys), entries.read(ByteStrings.of(sorted(keys))).to_list(), strict=True))
+        for each in (store, *vars(driver).values())
+        for entries in vars(each).values()
+        for keys in [[*entries.list_keys()]]
+    ]
 
 
 def _anywhere(said):

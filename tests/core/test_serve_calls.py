@@ -296,10 +296,13 @@ def test_two_thousand_open_connections_slow_nobody(calls):
 
 
 def test_a_client_that_sends_a_byte_now_and_then_is_ended(calls):
-    with mock.patch("buckets.connections.REQUEST_WITHIN_S", 0.5), calls.beside_others():
-        with socket.create_connection(calls.place, timeout=WITHIN_S) as client:
-            client.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
-            drip_until_closed(client)
+    with (
+        mock.patch("buckets.connections.REQUEST_WITHIN_S", 0.5),
+        calls.beside_others(),
+        socket.create_connection(calls.place, timeout=WITHIN_S) as client,
+    ):
+        client.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        drip_until_closed(client)
 
 
 def test_without_its_state_a_check_says_why_and_what_is_too_much_is_refused(tmp_path):
@@ -351,6 +354,6 @@ def test_an_address_that_is_open_to_others_needs_a_token(tmp_path, as_worded):
 
 def test_a_port_that_is_taken_is_refused(tmp_path):
     conf = configuration(tmp_path)
-    with socket.create_server(("127.0.0.1", load_job(conf).settings.serve.port)):
-        with pytest.raises(BucketsError, match="serve: cannot listen on"):
-            open_serving(conf, None, None, lambda line: None)
+    taken = ("127.0.0.1", load_job(conf).settings.serve.port)
+    with socket.create_server(taken), pytest.raises(BucketsError, match="serve: cannot listen on"):
+        open_serving(conf, None, None, lambda line: None)
