@@ -29,13 +29,13 @@ def run_to_end(spark, job: KafkaJob) -> list[BatchReport]:
 class Running:
     """The job's query in a thread, until the end of the block."""
 
-    def __init__(self, spark, job: KafkaJob) -> None:
+    def __init__(self, spark, job: KafkaJob, new_topic: Callable[[str], None] | None = None) -> None:
         self.reports: list[BatchReport] = []
         self.refused: list = []
         self.said: list[str] = []
         self._job = job
         listener = Listener(self.reports.append, self.refused.extend, say=self.said.append)
-        self._query = prepare(load_job(job.conf)).query(spark, listener)
+        self._query = prepare(load_job(job.conf), new_topic).query(spark, listener)
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
