@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.arrivals import BROKEN, RAW, field_column, replaced
+from buckets.events.arrivals import BROKEN, RAW, field_column, with_declared
 from buckets.events.clock_times import Faults
 from buckets.events.conversion import A_LIST, NO_LIST, of_rows
 from buckets.events.csv_events import BYTE_ORDER_MARK
@@ -120,16 +120,15 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
             reasons[row], values = str(error), [None] * len(columns)
         for column, value in zip(columns, values, strict=True):
             column[row] = value
-    named = dict(zip(schema.field_names, columns, strict=True))
-    for index, (name, column) in enumerate(named.items()):
+    named, fields = dict(zip(schema.field_names, columns, strict=True)), dict[str, pa.Array]()
+    for name, column in named.items():
         as_column = _as_lists if name in schema.arrays else _as_text
-        texts, faults = as_column(column, schema.holds_text(name))
+        fields[name], faults = as_column(column, schema.holds_text(name))
         newer = [named[each] for each in schema.newer_names(name)] if faults else []
         for row, fault in faults.items():
             if all(values[row] is None for values in newer):
                 reasons[row] = reasons[row] or f"{name}: {fault}"
-        rows = rows.append_column(field_column(index), texts)
-    return replaced(rows, BROKEN, pa.array(reasons, pa.string()))
+    return with_declared(rows, fields, schema, reasons)
 
 
 def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column], set[int]]:
@@ -247,7 +246,7 @@ def _repeating(
     each, `counts` names inside of lists with how many values each row has.
     """
     together = b"\n".join(texts)
-    quoted = {name: json.dumps(name, ensure_ascii=False).encode() for name, _ in (*found, *counts)}
+    quoted = {name: _quoted(name) for name, _ in (*found, *counts)}
     escaped = set[int]()
     if b"\\" in together:
         plain = all(written == f'"{name}"'.encode() for name, written in quoted.items())
@@ -261,6 +260,11 @@ def _repeating(
         if together.count(written) > values[name]:
             rows |= {row for row, text in enumerate(texts) if text.count(written) > 1}
     return rows
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(name: str) -> bytes:
+    return json.dumps(name, ensure_ascii=False).encode()
 
 
 def has_plain_names(text: bytes) -> bool:

@@ -65,7 +65,7 @@ class RuleSet:
         rules = tuple(rule for rule in self.rules if rule.on == "alerts")
         return RuleSet(self.version, rules, self.alert_groups, self.columns, first_names=self.first_names)
 
-    @property
+    @cached_property
     def needs_driver_state(self) -> bool:
         """Whether batches have to know on the driver what earlier ones have left there."""
         return bool(self.alert_groups) or any(group.policies and group.spanning_rules for group in self.groups)
