@@ -30,6 +30,7 @@ Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _LONGEST_PLAIN = 30
 """Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
+FEW = 32  # Up to so many values are looked at one by one, which takes less than a call or two of Arrow's functions
 _MOST_DIGITS = len(str(INT64_MAX))
 _MOST_DIGITS_OF_TIME = 21
 _DIGITS_OF_FLOATS = {16: 11, 32: 24, 64: 53}  # By the bits of binary floating point, the binary digits that it keeps
@@ -70,6 +71,9 @@ def _is_text(column: pa.Array) -> bool:
 
 def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
     """Return whether text is short enough, and free of characters that Arrow's parsers read differently."""
+    if len(column) <= FEW:
+        texts = [text for text in column.to_pylist() if text is not None]
+        return all(len(text.encode()) <= longest and unwanted not in text.lower() for text in texts)
     if (pc.max(pc.binary_length(column)).as_py() or 0) > longest:
         return False
     return pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py() is not True

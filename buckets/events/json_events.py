@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, RAW, field_column, with_declared
 from buckets.events.clock_times import Faults
-from buckets.events.conversion import A_LIST, NO_LIST, of_rows
+from buckets.events.conversion import A_LIST, FEW, NO_LIST, of_rows
 from buckets.events.csv_events import BYTE_ORDER_MARK
 from buckets.events.field_paths import ArrayPath, Path, Step, array_path, containers, path_of, prefixes, walk
 from buckets.events.schema import EventSchema
@@ -390,7 +390,7 @@ def _as_text(values: _Column, textual: bool) -> tuple[pa.StringArray, Faults]:
     kinds = set(map(type, values))
     if kinds <= {str, type(None)}:
         return pa.array(values, pa.string()), {}
-    if kinds <= {int, type(None)}:
+    if kinds <= {int, type(None)} and len(values) > FEW:
         try:
             return pc.cast(pa.array(values, pa.int64()), pa.string()), {}
         except (OverflowError, pa.ArrowInvalid):
