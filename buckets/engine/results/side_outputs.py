@@ -33,8 +33,9 @@ def late_events(group: ScoredGroup) -> pa.Table | None:
 def collisions(group: ScoredGroup) -> pa.Table | None:
     """Return events that shared their time with another, and were not late."""
     outcomes = group.scored.outcomes
-    on_time = np.isin(outcomes.code, (EVALUATED, UNJUDGED, COLLISION_NOT_KEPT))
-    events = np.flatnonzero(on_time & (outcomes.other_start >= 0))
+    events = np.flatnonzero(outcomes.other_start >= 0)
+    if len(events):
+        events = events[np.isin(outcomes.code[events], (EVALUATED, UNJUDGED, COLLISION_NOT_KEPT))]
     if not len(events):
         return None
     columns = {"kept": pa.array(outcomes.applied[events]), "other_event_id": _other_ids(group, events)}

@@ -211,7 +211,10 @@ def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
     """Yield the rules with limits of a group, each at the events at which it was evaluated, or only where it fired."""
     rows, plan = group.scored.rows, group.plan
     if not every:
-        rows = chosen_rows(rows, np.flatnonzero(rows.fired))
+        fired = np.flatnonzero(rows.fired)
+        if not len(fired):
+            return
+        rows = chosen_rows(rows, fired)
     order = np.argsort(rows.rule, kind="stable")
     numbers, starts = np.unique(rows.rule[order], return_index=True)
     for number, (start, end) in zip(numbers.tolist(), pairwise([*starts.tolist(), len(order)]), strict=True):
