@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-LIVE = ("latency", "floor", "timeline", "lists", "rule_change", "rule_counts")
+LIVE = ("latency", "floor", "timeline", "lists", "rule_change", "rule_counts", "serve")
 """Those on a broker of their own."""
 BENCHMARKS = (
     "throughput",
