@@ -49,7 +49,7 @@ def configuration(root: Path, **changes: Any) -> Path:
         "checkpoint": "checkpoint",
         "output": {"kind": "kafka"},
         "engine": {"shards": 4, "allowed_lateness": "100ms"},
-        "serve": {"port": free_port(), "answer_within": "2s"},
+        "serve": {"port": free_port(), "answer_within": "20s"},
     }
     (root / "conf.yaml").write_text(yaml.safe_dump(settings | changes))
     return root / "conf.yaml"
