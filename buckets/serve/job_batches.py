@@ -1,7 +1,7 @@
 """The batches of a job, as its checkpoint tells of them while it runs: where each ends, and what it is scored by."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.list_versions import lists_in
 from buckets.checkpoint.source_offsets import SourceOffsets
+from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
 from buckets.engine.results.feature_table import FeatureTable
 from buckets.engine.stages.in_memory import OutputDecoder
 from buckets.engine.stages.shard import Scorer
@@ -88,6 +89,7 @@ class JobBatch:
     number: int
     end: Offsets  # by partition, the offset after its last message
     scored_by: ScoredBy
+    names: Mapping[str, str] = field(default_factory=dict)  # by topic, its name in results, which says its generation
 
     def has(self, place: Place, offset: int) -> bool:
         """Return whether a message is in it, or in one before."""
@@ -131,4 +133,6 @@ class JobBatches:
             return None
         lists = tuple(sorted(record.lists.items()))
         end = {(int(at), topic): offset for topic, of_topic in ends.items() for at, offset in of_topic.items()}
-        return JobBatch(number, end, self._kept(self.checkpoint, record.ruleset_version, lists, record.terms))
+        generations = TopicGenerations(self.checkpoint).numbers(ends)
+        names = {topic: generation_name(topic, generation) for topic, generation in generations.items()}
+        return JobBatch(number, end, self._kept(self.checkpoint, record.ruleset_version, lists, record.terms), names)

@@ -82,10 +82,10 @@ class Replica:
         driver: DriverStores,
         batch: JobBatch,
         read: ReadMessages,
-        names: Callable[[str], str] = lambda topic: topic,
     ) -> None:
-        """Begin with the state of the job after a batch; `names` are the topics as results name them."""
-        self._undoing, self._read, self._names = Undoing(), read, names
+        """Begin with the state of the job after a batch."""
+        self._undoing, self._read = Undoing(), read
+        self._names = lambda topic: batch.names.get(topic, topic)
         stores = {0: self._undoing.store(store)}
         self._job = InMemoryJob(batch.scored_by.scorer, stores=stores, driver=self._undoing.stores(driver))
         self._newest, self._unsettled, self._steps = batch, list[JobBatch](), deque[_Step]()
@@ -130,7 +130,8 @@ class Replica:
 
     def begin_batch(self, batch: JobBatch) -> Iterator[ScoredMessages]:
         """Take note of a batch that the job has begun, and yield what comes out otherwise now."""
-        if batch.number != self._newest.number + 1 or batch.scored_by.takes_over_fill(self.scored_by):
+        goes_on = batch.number == self._newest.number + 1 and batch.names == self._newest.names
+        if not goes_on or batch.scored_by.takes_over_fill(self.scored_by):
             raise NeedsState
         before, self._newest = self._newest, batch
         self._unsettled.append(batch)

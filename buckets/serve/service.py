@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
 from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
@@ -413,10 +412,8 @@ class Service:
             message = f"batch {number} of checkpoint {self._job.checkpoint} is not known any more"
             raise BucketsError(message)
         batch.scored_by.prepare()
-        numbers = TopicGenerations(self._job.checkpoint).numbers(self._job.settings.source.all_topics)
-        names = {topic: generation_name(topic, number) for topic, number in numbers.items()}
         store, driver = state_of(self._job.checkpoint, batch, stored)
-        return Replica(store, driver, batch, self._read, lambda topic: names.get(topic, topic))
+        return Replica(store, driver, batch, self._read)
 
 
 def _answer_all(pairs: Iterable[tuple[Call, CallAnswer]]) -> None:

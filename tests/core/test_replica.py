@@ -345,3 +345,11 @@ def test_where_too_much_is_ahead_of_the_job_and_its_rules_change_the_state_is_re
         changed = scored_by(next_rule_set(by.rule_set, OTHER[0], (), 10), 1)
         with pytest.raises(NeedsState):
             list(replica.begin_batch(JobBatch(2, {(0, "payments"): 9}, changed)))
+
+
+def test_where_a_topic_was_created_again_the_state_is_read_anew():
+    """Its offsets begin anew, so what was taken in of it says nothing about what is in it now."""
+    by = scored_by(first_rule_set(RULES), 1)
+    replica = Replica(*_empty(), JobBatch(0, {(0, "payments"): 3}, by, {"payments": "payments"}), READ)
+    with pytest.raises(NeedsState):
+        list(replica.begin_batch(JobBatch(1, {(0, "payments"): 9}, by, {"payments": "payments#2"})))
