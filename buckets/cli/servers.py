@@ -91,6 +91,7 @@ def serve(conf: JobConf, host: ServeHost = None, port: ServePort = None) -> None
 
     terminal = Terminal()
     opened = open_serving(conf, host, port, terminal.say)
+    opened.service.start()
     terminal.say(f"payments of {conf} are answered at {opened.address}/v1/score; Ctrl-C ends it")
     opened.run()
 

@@ -196,7 +196,7 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True)
 class Serving:
-    """A service that listens, and answers when it is run."""
+    """A service that listens, and answers when it has been started and is run."""
 
     service: Service
     server: _Server
@@ -205,7 +205,6 @@ class Serving:
 
     def run(self) -> None:
         """Answer until somebody interrupts it."""
-        self.service.start()
         with contextlib.closing(self.listening), contextlib.suppress(KeyboardInterrupt):
             self.server.run(sockets=[self.listening])
 

@@ -141,7 +141,8 @@ def answering(conf: Path) -> Iterator[Calls]:
         service._queue.put(None)
         scoring.join(WITHIN_S)
 
-    with mock.patch.object(service, "start", scoring.start), mock.patch.object(service, "stop", stop):
+    scoring.start()
+    with mock.patch.object(service, "stop", stop):
         thread = threading.Thread(target=serving.run, daemon=True)
         thread.start()
         try:
