@@ -57,6 +57,9 @@ class DryWalk:
     def _configure(self, precision: dict[str, Any], state: Any = None) -> None:
         self._engine = EngineSettings.model_validate({**self._plan.engine, "precision": precision})
 
+    def _serve(self, lines: list[str]) -> None:
+        self._add_file("plain", lines)
+
     def _write_rules(self, note: str, rules: list[Written]) -> None:
         self._rules = {rule["rule_id"]: rule for rule in rules}
         self._put()

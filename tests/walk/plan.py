@@ -191,6 +191,7 @@ class _Draft:
             if turn < len(changes):
                 yield from self._change(changes[turn])
         if self._topics:
+            yield "serve", {"lines": self._stream.file("plain")}, True
             yield "outage", {}, True
             yield "clear_state", {"rule_id": self._dice.choice(CLEARED)}, self._dice.random() < 0.5
 

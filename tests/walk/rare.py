@@ -61,6 +61,7 @@ OF_FILES = {
 """Those of walks without a broker alone."""
 OF_TOPICS = {
     "an outage waited out": "the broker was killed, and the job said so and went on",
+    "a call answered beside the job": "an answer of `buckets serve`, compared with the tables",
     "a group cleared": "a message that has the state of a group cleared",
 }
 """Those of walks with a broker alone."""

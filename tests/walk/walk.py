@@ -15,10 +15,12 @@ from pyspark.sql import SparkSession
 from buckets.archive.history import archive_of
 from buckets.backfill.fill_chunks import read_fills
 from buckets.config.job import load_job
+from buckets.kafka.local_broker import free_port
 from buckets.stores.location import location
 from tests.kafka.broker import TestBroker
 from tests.spark.command import run_command, run_here
 from tests.spark.job_folder import JobFolder
+from tests.walk.calls import Calls
 from tests.walk.catalogue import BY_ID, LEVELS, SCHEMA, STAFF, Written
 from tests.walk.checker import Checker
 from tests.walk.found import Difference
@@ -87,6 +89,7 @@ class Walk:
         self._interrupted_in: str | None = None
         self._records = Records(self._job.checkpoint, self._source)
         self._checker = Checker(self._job.tables, self.rare)
+        self._calls = Calls(random.Random(plan.seed))
 
     def run(self, most_steps: int | None = None) -> None:
         """Do the steps, and compare after each life.
@@ -133,6 +136,7 @@ class Walk:
             trigger={"interval": "50ms"},
             output={"path": self._address("tables"), "evaluations": True, "webhook": self._receiver.settings},
             engine={**self._plan.engine, "precision": precision},
+            serve=None if self._broker is None else {"port": free_port(), "answer_within": "60s"},
         )
 
     def _address(self, name: str) -> str:
@@ -171,6 +175,8 @@ class Walk:
             elif before == "begun":
                 self.rare.saw("a batch replayed that was only begun")
         self._checker.check(batches)
+        if self._calls.compare(self._job.all_rows() if batches else {}):
+            self.rare.saw("a call answered beside the job")
         self._say(f"    {len(batches)} batches compared")
 
     def _add_file(self, of: str, lines: list[str]) -> None:
@@ -200,6 +206,12 @@ class Walk:
         assert self._broker is not None
         self._life.outlive(self._broker.kill, self._broker.start)
         self.rare.saw("an outage waited out")
+
+    def _serve(self, lines: list[str]) -> None:
+        """Have payments answered in calls, while the job runs."""
+        assert isinstance(self._source, Topic)
+        log = self._root / f"serve-{self._lives}.log"
+        self._calls.make(self._job.conf, log, self._job.checkpoint, self._source, lines)
 
     def _snooze(self, rule_id: str, key: str, until: str) -> None:
         what = ("--rule", rule_id, "--key", key, "--until", until, "--reason", "known", "--author", "w")
