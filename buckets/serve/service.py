@@ -245,10 +245,10 @@ class Service:
             try:
                 self._do([each for each in todo if each is not None])
             except NeedsState:
-                self._begin_anew("the job has gone on otherwise; its state is read again")
+                self._begin_anew("the job has gone on otherwise; its state is read again", todo)
             except Exception as error:  # It must not end what answers, and what is half written must not be answered by
                 self._replica = None
-                self._begin_anew(_line(error))
+                self._begin_anew(_line(error), todo)
 
     def _do(self, todo: Iterable[Any]) -> None:
         messages, checks = list[TakenMessage](), list[Call]()
@@ -380,9 +380,14 @@ class Service:
             if call.since_s < long_ago_s:
                 self._waiting.pop(number, None)
 
-    def _begin_anew(self, reason: str) -> None:
+    def _begin_anew(self, reason: str, left: Sequence[Any]) -> None:
+        """Have the state of the job read again; what was to be done may be left undone."""
         self.fault = reason
-        if not self._is_anew:
+        calls = [each for each in left if isinstance(each, Call)]
+        self._asked.difference_update(calls)
+        for call in calls:
+            call.loop.call_soon_threadsafe(call.fail, reason)
+        if not self._is_anew or any(isinstance(each, _Loaded) for each in left):
             self._is_anew = True
             self.counts["state_read"] += 1
             self._say(reason)

@@ -3,6 +3,7 @@
 Whatever comes is refused in one line, and others who call at the same time are answered as usual.
 """
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -27,7 +28,7 @@ from buckets.rules.rule_set import first_rule_set
 from buckets.serve.app import MOST_PAYMENTS, Serving, open_serving
 from buckets.serve.job_batches import JobBatch
 from buckets.serve.replica import Replica
-from buckets.serve.service import _Loaded
+from buckets.serve.service import NotNow, _Loaded
 from tests.core.test_replica import scored_by
 from tests.half_open import drip_until_closed, half_open, is_closed
 from tests.spark.payments import EVENT_SCHEMA, RULES, SCHEMA
@@ -320,6 +321,37 @@ def test_without_its_state_a_check_says_why_and_what_is_too_much_is_refused(tmp_
         assert (status, answer["outcome"], answer["written"]) == (200, "undecided", False)
         assert answer["decision"]["undecided"] == "review"
         assert calls.serving.service.counts == {"refused": 4, "score": 1, "undecided": 1}
+
+
+def test_what_goes_wrong_in_the_midst_loses_neither_a_state_nor_a_question(tmp_path):
+    """Of what is done together, something fails, as where messages are gone that would have to be read."""
+    serving = open_serving(configuration(tmp_path), None, None, lambda line: None)
+    serving.listening.close()
+    service = serving.service
+
+    def do_together(*things: Any) -> None:
+        for each in things:
+            service._queue.put(each)
+        with mock.patch.object(service._stopping, "is_set", side_effect=[False, True]):
+            service._run()
+
+    async def ask_in_the_midst() -> list[Any]:
+        calls = service.check([ONE], features=False)
+        do_together((service._reading, None))
+        await asyncio.wait([call.future for call in calls])
+        return calls
+
+    batch, _ = empty_replica()
+    loaded = [_Loaded(Replica(memory_store(), memory_stores(), batch, service._read)) for _ in range(2)]
+    do_together(loaded[0])
+    assert not service._needs_state.is_set()
+    (asked,) = asyncio.run(ask_in_the_midst())
+    assert isinstance(asked.future.exception(), NotNow)
+    assert service.status()["waiting"] == 0
+    assert service._needs_state.is_set()
+    service._needs_state.clear()
+    do_together((service._reading, None), loaded[1])
+    assert service._needs_state.is_set() or service._replica is loaded[1].replica
 
 
 def test_who_has_no_token_is_refused(tmp_path):
