@@ -1,6 +1,7 @@
 """A replica is ahead of its job, and says what the job will say: whatever its cuts, orders, rules and restarts."""
 
 import json
+import operator
 from functools import partial
 from unittest import mock
 
@@ -38,6 +39,8 @@ from buckets.serve.answers import answers
 from buckets.serve.begin import one_store
 from buckets.serve.job_batches import JobBatch, ScoredBy
 from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, message_rows
+from buckets.serve.undo import Undoing, undo
+from buckets.state import live_log
 from buckets.state.bounds import Bounds
 from buckets.state.layer import Layer
 from buckets.state.live_log import PrivateCaches
@@ -78,7 +81,7 @@ WIDER = EventSchema.model_validate(
 )
 SCHEMAS = [SCHEMA, WIDER]
 SMALL_PAGES = Paging(page_cells=3, hot_cells=2, most_pages=64)
-NARROW = Bounds(1_000, 1 << 20, 1)
+NARROW = Bounds(4_000, 1 << 20, 1)
 READ = TopicMessages(KafkaSource(kind="kafka", topic="payments"), lambda number: None).read
 
 
@@ -135,9 +138,10 @@ def store_over(layer: Layer, stored: MemoryEntries) -> ShardStore:
 
 
 @pytest.fixture(autouse=True)
-def small_pages():
-    """Pages so small that short streams have many."""
+def small_parts():
+    """Pages, and segments of logs, so small that short streams have many."""
     with (
+        mock.patch.object(live_log, "OPEN_BYTES", 500),
         mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL_PAGES)),
         mock.patch.object(eviction, "score", partial(score.score, paging=SMALL_PAGES)),
     ):
@@ -183,6 +187,7 @@ def one_driver_store(store):
 
 PLANS = st.lists(
     st.tuples(st.sampled_from(["take", "take", "take", "batch", "batch", "check", "restart"]), st.integers(1, 12)),
+    min_size=8,
     max_size=40,
 )
 
@@ -240,18 +245,19 @@ def play(events, lags_ms, plan, partitions, shards, changes, others):
     return said, job.said
 
 
+NUMBERS = st.integers(1, 8)
 PLAYED = (
-    EVENTS,
+    st.builds(operator.add, EVENTS, EVENTS),
     LAGS_MS,
     PLANS,
-    st.sampled_from([1, 1, 2]),
+    st.sampled_from([1, 2]),
     st.sampled_from([1, 3]),
-    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2)), max_size=3),
-    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 1), st.integers(0, 2)), max_size=3),
+    st.lists(st.tuples(NUMBERS, st.integers(0, 2)), max_size=4),
+    st.lists(st.tuples(NUMBERS, st.integers(0, 1), st.integers(0, 2)), max_size=4),
 )
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(*PLAYED)
 def test_what_was_said_last_of_a_payment_is_what_the_job_says(
     events, lags_ms, plan, partitions, shards, changes, others
@@ -265,7 +271,7 @@ def test_what_was_said_last_of_a_payment_is_what_the_job_says(
     assert {place: {name: by_job[place][name] for name in each} for place, each in said.items()} == said
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(*PLAYED)
 def test_where_keys_are_evicted_what_both_call_warm_is_the_same(
     events, lags_ms, plan, partitions, shards, changes, others
@@ -353,3 +359,25 @@ def test_where_a_topic_was_created_again_the_state_is_read_anew():
     replica = Replica(*_empty(), JobBatch(0, {(0, "payments"): 3}, by, {"payments": "payments"}), READ)
     with pytest.raises(NeedsState):
         list(replica.begin_batch(JobBatch(1, {(0, "payments"): 9}, by, {"payments": "payments#2"})))
+
+
+WRITES = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "1", "22"])), max_size=8)
+
+
+@given(st.lists(WRITES, max_size=6), st.integers(0, 6))
+def test_what_was_written_is_undone_step_by_step(steps, kept):
+    """A key may be written, or removed, several times in a step."""
+    entries, undoing, seen, journals = MemoryEntries(), Undoing(), [], []
+    noted = undoing.store(ShardStore(entries, MemoryEntries(), MemoryEntries(), MemoryEntries())).heads
+    for step in steps:
+        seen.append(dict(entries.data))
+        for key, value in step:
+            if value:
+                noted.put([(key.encode(), value.encode())])
+            elif key.encode() in entries.data:
+                noted.remove(ByteStrings.of([key.encode()]))
+        journals.append(undoing.cut())
+    seen.append(dict(entries.data))
+    while len(journals) > kept:
+        undo(journals.pop())
+    assert entries.data == seen[len(journals)]

@@ -48,8 +48,8 @@ class Running:
     def events(self) -> int:
         return sum(report.account.events_in for report in self.reports)
 
-    def wait_for(self, events: int) -> None:
-        ends_s = time.monotonic() + 60
+    def wait_for(self, events: int, within_s: float = 60) -> None:
+        ends_s = time.monotonic() + within_s
         while self.events < events:
             assert time.monotonic() < ends_s, f"{self.events} of {events} events are scored"
             time.sleep(0.05)
