@@ -75,7 +75,9 @@ class Call:
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class LoadedState:
+    """The state of the job, as it was read."""
+
     replica: Replica
 
 
@@ -261,16 +263,16 @@ class Service:
                     raise NeedsState
                 if reading == self._reading and taken:
                     messages += [TakenMessage(*of) for of in taken]
-            elif self._replica is not None or isinstance(each, _Loaded):
+            elif self._replica is not None or isinstance(each, LoadedState):
                 self._take(messages)
                 messages = []
                 self._go_on(each)
         self._take(messages)
         self._check(checks)
 
-    def _go_on(self, with_: "JobBatch | _Loaded") -> None:
+    def _go_on(self, with_: "JobBatch | LoadedState") -> None:
         """Follow a batch of the job, or go on with a state of it that was read anew."""
-        if isinstance(with_, _Loaded):
+        if isinstance(with_, LoadedState):
             self._replica, self._is_anew = with_.replica, False
             self._reading = self._log.read_from(with_.replica.at)
             followed = list(self._followed)
@@ -280,7 +282,7 @@ class Service:
         for batch in followed:
             if batch.number > self._replica.newest_batch:
                 self._tell(self._replica.begin_batch(batch))
-        if isinstance(with_, _Loaded):
+        if isinstance(with_, LoadedState):
             self.fault = None
 
     def _take(self, messages: Sequence[TakenMessage]) -> None:
@@ -387,7 +389,7 @@ class Service:
         self._asked.difference_update(calls)
         for call in calls:
             call.loop.call_soon_threadsafe(call.fail, reason)
-        if not self._is_anew or any(isinstance(each, _Loaded) for each in left):
+        if not self._is_anew or any(isinstance(each, LoadedState) for each in left):
             self._is_anew = True
             self.counts["state_read"] += 1
             self._say(reason)
@@ -398,7 +400,7 @@ class Service:
         while self._needs_state.wait() and not self._stopping.is_set():
             self._needs_state.clear()
             try:
-                self._queue.put(_Loaded(self._loaded()))
+                self._queue.put(LoadedState(self._loaded()))
             except Exception as error:
                 self.fault = _line(error)
                 self._needs_state.set()
