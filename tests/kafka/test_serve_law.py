@@ -58,7 +58,6 @@ OTHERS = [
     USUAL,
 ]
 LISTS = ["key\nann\n", "key\nbob\nzoë\n", "key\nnobody\n", "key\nann\nbob\n"]
-STEPS = 40
 
 
 class Story:
@@ -279,7 +278,7 @@ def shown_difference(found: Row, expected: Row) -> str:
     return ", ".join(parts)
 
 
-def tell(job: KafkaJob, folder: Path, seed: int, kills: int) -> Story:
+def tell(job: KafkaJob, folder: Path, seed: int, length: int, kills: int) -> Story:
     """Drive a story to its end; kills are somewhere in it."""
     dice = random.Random(seed)
     write_list(job, LISTS[-1])
@@ -288,7 +287,7 @@ def tell(job: KafkaJob, folder: Path, seed: int, kills: int) -> Story:
     steps = dice.choices(
         ["call", "call_about_several", "call_at_once", "send", "check", "change_rules", "change_list"],
         [6, 4, 2, 4, 2, 1, 0.5],
-        k=STEPS,
+        k=length,
     )
     for kill in ["kill_serve", "kill_job"] * kills:
         steps.insert(dice.randrange(len(steps)), kill)
@@ -317,12 +316,13 @@ def job_of_story(broker, root: Path) -> KafkaJob:
 
 
 @pytest.mark.parametrize(
-    ("seed", "kills"), [(1, 1), *(pytest.param(seed, 2, marks=pytest.mark.nightly) for seed in range(2, 8))]
+    ("seed", "steps", "kills"),
+    [(1, 24, 1), *(pytest.param(seed, 60, 2, marks=pytest.mark.nightly) for seed in range(2, 8))],
 )
-def test_an_answer_is_what_the_job_says_whatever_comes_in_between(broker, tmp_path, seed, kills):
+def test_an_answer_is_what_the_job_says_whatever_comes_in_between(broker, tmp_path, seed, steps, kills):
     job = job_of_story(broker, tmp_path / "job")
-    story = tell(job, tmp_path, seed, kills)
+    story = tell(job, tmp_path, seed, steps, kills)
     compared, wrong = differences(job, story.answers)
     assert wrong == [], "\n".join([*story.told, *wrong[:5]])
-    assert compared > len(story.answers) * 3 // 4
+    assert compared > len(story.answers) // 2, story.told
     assert story.undecided + story.lost < len(story.answers) // 4
