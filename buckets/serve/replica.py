@@ -22,10 +22,11 @@ from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDE
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
 from buckets.events.schema import KEY, EventSchema
 from buckets.serve.job_batches import JobBatch, Offsets, Place, ScoredBy
-from buckets.serve.undo import Journal, Undoing, undo
+from buckets.serve.undo import Journal, Undoing, size_of, undo
 
 MOST_UNSETTLED = 20_000
 """So many messages can be undone at most; where the job is further behind, and other rules follow, it begins anew."""
+MOST_UNDO_BYTES = 256 << 20  # What it takes to undo them takes no more than this
 MOST_AT_ONCE = 500
 CHECK = "check"  # The topic of what is not in a topic
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -71,6 +72,7 @@ class _Step:
     messages: Sequence[TakenMessage]
     scored_by: ScoredBy
     journal: Journal
+    size_bytes: int  # of what it takes to undo it
 
 
 class Replica:
@@ -89,7 +91,8 @@ class Replica:
         stores = {0: self._undoing.store(store)}
         self._job = InMemoryJob(batch.scored_by.scorer, stores=stores, driver=self._undoing.stores(driver))
         self._newest, self._unsettled, self._steps = batch, list[JobBatch](), deque[_Step]()
-        self._at, self._forgotten, self._count = dict(batch.end), dict[Place, int](), 0
+        self._at, self._forgotten = dict(batch.end), dict[Place, int]()
+        self._count = self._undo_bytes = 0
 
     @property
     def scored_by(self) -> ScoredBy:
@@ -184,9 +187,7 @@ class Replica:
                 break
             kept, same = kept + 1, end
         while len(self._steps) > kept:
-            step = self._steps.pop()
-            undo(step.journal)
-            self._count -= len(step.messages)
+            undo(self._dropped(self._steps.pop()).journal)
         before = {(message.place, message.offset) for message in there}
         for scored in self._score(wanted[same:], features):
             again = frozenset(one.offset for one in scored.messages if (one.place, one.offset) in before)
@@ -199,8 +200,10 @@ class Replica:
             for begin in range(0, len(every), MOST_AT_ONCE):
                 piece = every[begin : begin + MOST_AT_ONCE]
                 scored = self._scored(piece, scored_by, features)
-                self._steps.append(_Step(piece, scored_by, self._undoing.cut()))
+                journal = self._undoing.cut()
+                self._steps.append(_Step(piece, scored_by, journal, size_of(journal)))
                 self._count += len(piece)
+                self._undo_bytes += self._steps[-1].size_bytes
                 yield scored
 
     def _scored(
@@ -220,7 +223,7 @@ class Replica:
         while (
             complete and self._steps and all(complete[-1].has(one.place, one.offset) for one in self._steps[0].messages)
         ):
-            self._count -= len(self._steps.popleft().messages)
+            self._dropped(self._steps.popleft())
         # Should some of a step have to be done again, it is by what their batch is scored by.
         first = self._steps[0].messages if self._steps else ()
         while self._unsettled[: len(complete)] and not any(
@@ -228,10 +231,15 @@ class Replica:
         ):
             self._unsettled.pop(0)
             complete.pop(0)
-        while self._count > MOST_UNSETTLED:
-            step = self._steps.popleft()
+        while self._count > MOST_UNSETTLED or self._undo_bytes > MOST_UNDO_BYTES:
+            step = self._dropped(self._steps.popleft())
             self._forgotten |= {message.place: message.offset + 1 for message in step.messages}
-            self._count -= len(step.messages)
+
+    def _dropped(self, step: _Step) -> _Step:
+        """Return a step that is not among them any more."""
+        self._count -= len(step.messages)
+        self._undo_bytes -= step.size_bytes
+        return step
 
 
 def message_rows(messages: Sequence[TakenMessage], names: Callable[[str], str], schema: EventSchema) -> pa.RecordBatch:

@@ -9,6 +9,8 @@ from buckets.engine.storage.shard_store import DriverStores, Entries, InColumns,
 
 Journal = list[tuple[Entries, ByteStrings, ByteStrings]]  # Writes, oldest first: where, the keys, what was there before
 
+_NOTE_BYTES = 300  # Of two arrays, beside what they hold
+
 
 @dataclass
 class Undoing:
@@ -30,6 +32,11 @@ class Undoing:
         """Return what was noted since the last time."""
         noted, self.journal = self.journal, []
         return noted
+
+
+def size_of(journal: Journal) -> int:
+    """Return how many bytes it takes to remember writes, about."""
+    return sum(_NOTE_BYTES + int(each.start[-1] - each.start[0]) for _, *pair in journal for each in pair)
 
 
 def undo(journal: Journal) -> None:
