@@ -200,8 +200,8 @@ class CallLog:
         return consumer
 
     def _take(self, consumer: Consumer, reading: int, at: dict[Place, int], ended: set[Place]) -> None:
-        """Hand over the messages that are there, or that come within a moment."""
-        first = consumer.poll(_POLL_S)
+        """Hand over the messages that are there, or that come within a moment, also where a fault follows them."""
+        first, fault = consumer.poll(_POLL_S), None
         taken, had_ended = list[Taken](), len(ended)
         for message in [] if first is None else [first, *consumer.consume(_AT_ONCE, 0)]:
             place, error = (message.partition() or 0, message.topic() or ""), message.error()
@@ -215,11 +215,13 @@ class CallLog:
                 self._on_messages(reading, None)
                 self._stopping.wait(_LOOK_EVERY_S)
             elif not may_pass(error):
-                raise explain(error, self._kafka, f"reading topic {place[1]}")
+                fault = explain(error, self._kafka, f"reading topic {place[1]}")
         for place, offset in at.items():
             self.ends[place] = max(self.ends.get(place, 0), offset)
         if taken or (len(ended) > had_ended and len(ended) == len(at)):
             self._on_messages(reading, taken)
+        if fault is not None:
+            raise fault
         if len(ended) == len(at):
             self.has_caught_up = reading
 
