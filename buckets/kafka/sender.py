@@ -26,6 +26,8 @@ _PRODUCER: dict[str, str | int | bool] = {
     # The client itself neither repeats nor reorders, and all replicas have a message before it counts.
     "enable.idempotence": True,
     "acks": "all",
+    # Keys go to the partitions to which Java's clients send them, and calls.
+    "partitioner": "murmur2_random",
     # What is sent goes at once: the next comes with the next batch.
     "linger.ms": 0,
     "queue.buffering.max.messages": 1_000_000,
