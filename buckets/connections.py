@@ -9,7 +9,7 @@ import hmac
 import resource
 import socket
 from collections import Counter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,21 +18,24 @@ from buckets.errors import BucketsError
 
 REQUEST_WITHIN_S = 15.0
 """So long may a request take until all of it is there, and so long may nothing of an answer be read."""
+IDLE_WITHIN_S = 90.0  # So long a connection may wait for its next request, unless the server ends it before
 _MOST: Final = 340
 _OF_DESCRIPTORS: Final = 3  # Of this many descriptors one may be a connection; pages read tables with others
 ACCEPTED_AT_ONCE: Final = 32  # So many are accepted before the first of them is counted
 
 
-def most_connections() -> int:
-    """Return how many connections there may be at once; half of them may be without a request."""
+def most_connections(most: int = _MOST) -> int:
+    """Return how many connections there may be at once, at most; half of them may be without a request."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(_MOST, descriptors // _OF_DESCRIPTORS)
+    return min(most, descriptors // _OF_DESCRIPTORS)
 
 
 class Connection(H11Protocol):
     """A connection that is ended when its request does not come, or its answer is not read."""
 
+    most: ClassVar[int] = _MOST  # So many there are at once, as far as there are descriptors
     _waits_since_s: float | None = None
+    _is_idle = False
     _timers: dict[str, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -40,10 +43,13 @@ class Connection(H11Protocol):
         self._timers = {}
         super().connection_made(transport)
         self._follow()
-        _make_room([each for each in self.connections if isinstance(each, Connection)])
+        _make_room([each for each in self.connections if isinstance(each, Connection)], most_connections(self.most))
 
     def data_received(self, data: bytes) -> None:
         """Take a part of a request."""
+        if self._is_idle:
+            self._is_idle, self._waits_since_s = False, None
+            self._end("request")
         super().data_received(data)
         self._follow()
 
@@ -51,6 +57,10 @@ class Connection(H11Protocol):
         """Wait for the next request."""
         super().on_response_complete()
         self._follow()
+        if self._waits_since_s is not None:
+            self._is_idle = True
+            self._end("request")
+            self._begin("request", IDLE_WITHIN_S)
 
     def pause_writing(self) -> None:
         """Wait until more of the answer has been read."""
@@ -82,8 +92,8 @@ class Connection(H11Protocol):
             self._waits_since_s = self.loop.time()
             self._begin("request")
 
-    def _begin(self, name: str) -> None:
-        self._timers[name] = self.loop.call_later(REQUEST_WITHIN_S, self.transport.abort)
+    def _begin(self, name: str, within_s: float | None = None) -> None:
+        self._timers[name] = self.loop.call_later(within_s or REQUEST_WITHIN_S, self.transport.abort)
 
     def _end(self, name: str) -> None:
         timer = self._timers.pop(name, None)
@@ -91,11 +101,10 @@ class Connection(H11Protocol):
             timer.cancel()
 
 
-def _make_room(connections: list[Connection]) -> None:
+def _make_room(connections: list[Connection], most: int) -> None:
     """End connections without a request where there are too many: of who has most of them, the oldest first."""
     there = sum(not each.transport.is_closing() for each in connections)
     waiting = [(since_s, each) for each in connections if (since_s := each.waits_since_s) is not None]
-    most = most_connections()
     surplus = max(len(waiting) - most // 2, there - most)
     if surplus <= 0:
         return

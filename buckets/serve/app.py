@@ -27,6 +27,8 @@ _MOST_READ = 32 * MOST_BYTES
 MOST_PAYMENTS = 500  # In one call
 _JSON, _PROBLEM = "application/json", "application/problem+json"
 _END_WITHIN_S = 5
+_KEPT_S = 75  # So long an open connection waits for its next call
+_QUEUE = 1_024  # So many connections wait at most to be accepted
 _TITLES = {
     400: "Not a call", 401: "No token", 404: "No such address", 405: "Another method", 413: "Too large",
     422: "Not an event", 429: "Too many calls", 503: "Not now",
@@ -79,6 +81,7 @@ class Application:
             reply = Reply.problem(error.status, error.reason)
         headers = [(b"content-type", reply.kind.encode()), (b"content-length", str(len(reply.body)).encode())]
         headers += [(b"retry-after", b"1")] if reply.status in (429, 503) else []
+        headers += [(b"allow", b"POST")] if reply.status == 405 else []
         headers += [(b"connection", b"close")] if reply.status == 413 else []
         with contextlib.suppress(OSError):
             await send({"type": "http.response.start", "status": reply.status, "headers": headers})
@@ -176,9 +179,20 @@ def _payments(body: bytes, is_binary: bool) -> tuple[Sequence[bytes], bool]:
     if is_binary:
         return [body], True
     if body.lstrip()[:1] == b"[":
-        return [bytes(each) for each in msgspec.json.decode(body, type=list[msgspec.Raw])], False
+        values = [bytes(each) for each in msgspec.json.decode(body, type=list[msgspec.Raw])]
+        for number, value in enumerate(values):
+            if value[:1] != b"{":
+                message = f"element {number} is no object"
+                raise ValueError(message)
+        return values, False
     msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     return [body], True
+
+
+class _CallConnection(Connection):
+    """A connection of a caller, which keeps it open for many calls."""
+
+    most = 2_000
 
 
 class _Server(uvicorn.Server):
@@ -187,6 +201,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Listen with a long queue, from which few are taken at once."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_QUEUE)
 
     async def shutdown(self, sockets: Any = None) -> None:
         """Answer what is being answered, and end."""
@@ -239,7 +259,8 @@ def open_serving(conf: Path, host: str | None, port: int | None, say: Callable[[
     )
     config = uvicorn.Config(
         Application(service, settings),
-        http=Connection,
+        http=_CallConnection,
+        timeout_keep_alive=_KEPT_S,
         ws="none",
         lifespan="off",
         backlog=ACCEPTED_AT_ONCE,

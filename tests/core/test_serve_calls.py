@@ -307,6 +307,19 @@ def test_a_client_that_sends_a_byte_now_and_then_is_ended(calls):
         drip_until_closed(client)
 
 
+def test_a_caller_may_keep_its_connection_between_calls(calls):
+    connection = http.client.HTTPConnection(*calls.place, timeout=WITHIN_S)
+    with mock.patch("buckets.connections.REQUEST_WITHIN_S", 0.2), contextlib.closing(connection):
+        for _ in range(3):
+            connection.request("POST", "/v1/score?mode=check", ONE)
+            kept = connection.sock
+            assert read(connection.getresponse())[0] == 200
+            time.sleep(0.6)
+            assert connection.sock is kept
+        kept.sendall(b"POST /v1/score HTTP/1.1\r\n")  # The time of a request counts from its first byte
+        drip_until_closed(kept)
+
+
 def test_without_its_state_a_check_says_why_and_what_is_too_much_is_refused(tmp_path):
     conf = configuration(tmp_path, serve={"port": free_port(), "answer_within": "50ms", "most_waiting": 3})
     with answering(conf) as calls:
