@@ -54,10 +54,11 @@ class CallAnswer:
         return shown | {"ruleset_version": self.ruleset_version, **place, "repeated": self.is_repeated}
 
     @property
-    def results(self) -> tuple[Any, ...]:
-        """What must be the same wherever the payment is scored."""
-        ids = (sorted(alert["alert_id"] for alert in alerts) for alerts in (self.alerts, self.held))
-        return (self.outcome, *map(tuple, ids), [(alert["value"], alert["terms"]) for alert in self.alerts])
+    def digest(self) -> int:
+        """A number of what must be the same wherever the payment is scored."""
+        ids = [sorted(alert["alert_id"] for alert in alerts) for alerts in (self.alerts, self.held)]
+        values = sorted(repr((alert["alert_id"], alert["value"], alert["terms"])) for alert in self.alerts)
+        return hash((self.outcome, repr(ids), *values))
 
 
 def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, features: bool) -> dict[int, CallAnswer]:

@@ -13,7 +13,7 @@ from buckets.checkpoint.topic_generations import TopicGenerations, generation_na
 from buckets.engine.results.feature_table import FeatureTable
 from buckets.engine.stages.in_memory import OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.shard_plans import shard_plans
+from buckets.engine.stages.shard_plans import ShardPlans, shard_plans
 from buckets.lists.index import Lists
 from buckets.outputs.messages import Messages
 from buckets.rules.rule_set import RuleSet
@@ -71,10 +71,14 @@ class ScoredBy:
     def _lists(self) -> Lists:
         return lists_in(self.checkpoint, dict(self.lists))
 
+    @cached_property
+    def plans(self) -> ShardPlans:
+        """The plans of the groups."""
+        return shard_plans(self.rule_set, self.terms.event_schema, self.terms.engine)
+
     def prepare(self) -> None:
         """Read and plan all that scoring needs."""
-        shard_plans(self.rule_set, self.terms.event_schema, self.terms.engine)
-        _ = self.scorer, self.messages, self.decoder
+        _ = self.plans, self.scorer, self.messages, self.decoder
 
     def takes_over_fill(self, before: "ScoredBy") -> bool:
         """Return whether timelines are in force that the job has filled in, and that are in its state alone."""

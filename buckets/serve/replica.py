@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from buckets.checkpoint.identity import Terms
+from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
 from buckets.engine.storage.shard_store import DriverStores, ShardStore
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
@@ -24,10 +25,11 @@ from buckets.events.schema import KEY, EventSchema
 from buckets.serve.job_batches import JobBatch, Offsets, Place, ScoredBy
 from buckets.serve.undo import Journal, Undoing, size_of, undo
 
-MOST_UNSETTLED = 20_000
+MOST_UNSETTLED = 5_000
 """So many messages can be undone at most; where the job is further behind, and other rules follow, it begins anew."""
 MOST_UNDO_BYTES = 256 << 20  # What it takes to undo them takes no more than this
 MOST_AT_ONCE = 500
+EVICTED_AFTER = 500  # So many events are scored before keys that are due are visited
 CHECK = "check"  # The topic of what is not in a topic
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _KINDS = {KEY: pa.binary(), HEADERS: pa.list_(_HEADER), STAMPED: pa.int32()}
@@ -88,11 +90,13 @@ class Replica:
         """Begin with the state of the job after a batch."""
         self._undoing, self._read = Undoing(), read
         self._names = lambda topic: batch.names.get(topic, topic)
-        stores = {0: self._undoing.store(store)}
+        # When keys are visited decides no result: it is not undone, and written now and then.
+        stores = {0: replace(self._undoing.store(store), schedule=store.schedule)}
         self._job = InMemoryJob(batch.scored_by.scorer, stores=stores, driver=self._undoing.stores(driver))
         self._newest, self._unsettled, self._steps = batch, list[JobBatch](), deque[_Step]()
         self._at, self._forgotten = dict(batch.end), dict[Place, int]()
         self._count = self._undo_bytes = 0
+        self._eviction: Eviction | None = None
 
     @property
     def scored_by(self) -> ScoredBy:
@@ -212,8 +216,18 @@ class Replica:
         terms = scored_by.terms
         arrivals = self._read(message_rows(messages, self._names, terms.event_schema), terms.event_schema, terms)
         self._job.scorer = replace(scored_by.scorer, features=features, keeps=keeps)
+        self._job.evictions = {0: self._eviction_for(scored_by)} if keeps else {}
         results = self._job.score_batch([arrivals], scored_by.rule_set, batch_id=self.newest_batch)
         return ScoredMessages(messages, arrivals, results, scored_by)
+
+    def _eviction_for(self, scored_by: ScoredBy) -> Eviction:
+        """Return the eviction that follows what is scored; keys that are due are visited after some events."""
+        plans, known = scored_by.plans.by_state_id, self._eviction
+        if known is not None and (known.plans is not plans or known.events >= EVICTED_AFTER):
+            known.end()
+            known = known.next() if known.plans is plans else None
+        self._eviction = known or Eviction.begin(self._job.stores[0], plans)
+        return self._eviction
 
     def _settle(self) -> None:
         """Forget how to undo what the job has come to in the same way, and what is too much."""

@@ -5,6 +5,7 @@ checkpoint, and who reads the job's state anew where that is needed.
 """
 
 import asyncio
+import gc
 import queue
 import threading
 import time
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.clock import epoch_ms
@@ -37,6 +40,7 @@ REMEMBERED = 20_000
 """So many of the latest answers are kept, for calls with the same id and for comparison with what the job will do."""
 _BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)
 _WAITS_S = 60.0  # So long a call may wait to be seen in the topic; it has been answered by then
+_GARBAGE = (20_000, 20, 100)  # Garbage is looked for seldom: all of it takes longer than many answers
 _FOLLOWED = 10_000  # So many batches of the job may pass while its state is read
 
 
@@ -107,8 +111,9 @@ class Service:
         self._reading, self._numbers, self._is_anew = 0, 0, True
         self._waiting: dict[int, Call] = {}
         self._asked: set[Call] = set()
-        self._given: OrderedDict[tuple[Place, int], tuple[Any, ...]] = OrderedDict()
-        self._known: OrderedDict[str, CallAnswer] = OrderedDict()
+        # Of what was answered, in forms in which no garbage is looked for
+        self._given: OrderedDict[tuple[Place, int], int] = OrderedDict()
+        self._known: OrderedDict[str, bytes] = OrderedDict()
         self._followed: deque[JobBatch] = deque(maxlen=_FOLLOWED)
         self._stopping, self._needs_state = threading.Event(), threading.Event()
         works = {"calls-scored": self._run, "job-followed": self._follow, "state-read": self._load}
@@ -132,6 +137,7 @@ class Service:
                 "field by which messages have their key as serve.key"
             )
             raise BucketsError(message)
+        gc.set_threshold(*_GARBAGE)
         self._needs_state.set()
         self._log.start()
         for thread in self._threads:
@@ -284,6 +290,8 @@ class Service:
                 self._tell(self._replica.begin_batch(batch))
         if isinstance(with_, LoadedState):
             self.fault = None
+            gc.collect()
+            gc.freeze()  # What stays is not looked at for garbage
 
     def _take(self, messages: Sequence[TakenMessage]) -> None:
         if messages and self._replica is not None:
@@ -301,7 +309,7 @@ class Service:
             found = answers(each, calls.keys() | again, now_ms, any(call.features for call in calls.values()))
             told, as_of = dict[asyncio.AbstractEventLoop, list[tuple[Call, CallAnswer]]](), self.as_of()
             for offset, answer in found.items():
-                if offset in again and self._given[place, offset] != answer.results:
+                if offset in again and self._given[place, offset] != answer.digest:
                     self.counts["changed"] += 1
                 answer.as_of = as_of
                 self._remember(place, offset, answer)
@@ -311,9 +319,9 @@ class Service:
                 loop.call_soon_threadsafe(_answer_all, pairs)
 
     def _remember(self, place: Place, offset: int, answer: CallAnswer) -> None:
-        self._given[place, offset] = answer.results
+        self._given[place, offset] = answer.digest
         if answer.event_id is not None and answer.outcome != DUPLICATE:
-            self._known[answer.event_id] = answer
+            self._known[answer.event_id] = msgspec.msgpack.encode(answer)
         for kept in (self._given, self._known):
             while len(kept) > REMEMBERED:
                 kept.popitem(last=False)
@@ -321,7 +329,7 @@ class Service:
     def _first(self, answer: CallAnswer) -> CallAnswer:
         """Return the first answer about a payment that is a duplicate, while it is remembered."""
         known = self._known.get(answer.event_id or "") if answer.outcome == DUPLICATE else None
-        return answer if known is None else replace(known, is_repeated=True)
+        return answer if known is None else replace(msgspec.msgpack.decode(known, type=CallAnswer), is_repeated=True)
 
     def _check(self, calls: Sequence[Call]) -> None:
         waiting = [call for call in calls if not call.future.done()]

@@ -8,6 +8,7 @@ import pyarrow as pa
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.payload import PASSING
+from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import FILLS, NO_SOURCES, PARTS, FillSources
 from buckets.engine.stages.in_memory import InMemoryJob, MemoryEntries, OutputDecoder
@@ -72,8 +73,9 @@ class CheckedScorer(Scorer):
         rule_set: RuleSet,
         store: ShardStore,
         sources: FillSources = NO_SOURCES,
+        going_on: Eviction | None = None,
     ) -> Iterator[Produced]:
-        for produced in super().score(payloads, rule_set, store, sources):
+        for produced in super().score(payloads, rule_set, store, sources, going_on):
             if produced.output not in (COUNTS, FILLS, PARTS):
                 assert produced.rows == payload.unpack(produced.payload).num_rows > 0
             yield produced

@@ -62,6 +62,15 @@ class Eviction:
             return cls(store, plans, EvictionSchedule.of_evicted(store.schedule))
         return cls(store, plans, EvictionSchedule.load(store.schedule, apart))
 
+    def next(self) -> "Eviction":
+        """Return what goes on behind this one, which has ended."""
+        return Eviction(self.store, self.plans, self.schedule)
+
+    @property
+    def events(self) -> int:
+        """How many events have been scored."""
+        return self._events
+
     def note(self, keys: GroupedKeys, stored: StoredHeads, scored: ScoredGroups) -> None:
         """Note keys that were scored: new ones are entered, and none of them needs a visit."""
         clocks_ms, group_start = scored.clocks_ms, scored.events.group_start

@@ -14,6 +14,7 @@ from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import one_dead_letter_per_event
 from buckets.engine.batch.payload import PASSING
+from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.alert_stage import complete_batch
 from buckets.engine.stages.cross_group import FILLS, NO_SOURCES, PARTS, FillSources
@@ -95,6 +96,7 @@ class InMemoryJob:
     stores: dict[int, ShardStore] = field(default_factory=dict)  # by shard, its timelines
     driver: DriverStores = field(default_factory=memory_stores)  # what a job keeps on its driver
     batches: int = 0  # how many micro-batches there have been
+    evictions: dict[int, Eviction] = field(default_factory=dict)  # by shard, those that go on over several batches
 
     def score_batch(
         self,
@@ -118,7 +120,8 @@ class InMemoryJob:
         for shard, payloads in messages.items():
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()
-            produced += scorer.score(payloads, rule_set, self.stores[shard], sources_of(shard))
+            going_on = self.evictions.get(shard)
+            produced += scorer.score(payloads, rule_set, self.stores[shard], sources_of(shard), going_on)
         results = completed(self.batches if batch_id is None else batch_id, produced, scorer, rule_set, self.driver)
         self.batches += 1
         return results

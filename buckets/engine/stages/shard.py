@@ -102,8 +102,12 @@ class Scorer:
         rule_set: RuleSet,
         store: ShardStore,
         sources: FillSources = NO_SOURCES,
+        going_on: Eviction | None = None,
     ) -> Iterator[Produced]:
-        """Score what the messages of `fan_out` for one shard hold."""
+        """Score what the messages of `fan_out` for one shard hold.
+
+        An eviction that is `going_on` has begun by these rules, and is ended by whoever has begun it.
+        """
         pieces: list[ShardPayload] = []
         is_asked = False
         for packed in payloads:
@@ -124,7 +128,7 @@ class Scorer:
             return
         plans = shard_plans(rule_set, self.schema, self.engine)
         apart = frozenset(fill.timelines for fill in rule_set.fills)
-        eviction = Eviction.begin(store, plans.by_state_id, apart, self.keeps)
+        eviction = going_on or Eviction.begin(store, plans.by_state_id, apart, self.keeps)
         arrived = ShardEvents.of(pieces, plans.group_ids) if pieces else None
         if arrived is not None and not self.keeps:
             arrived = arrived.apart()
@@ -139,7 +143,7 @@ class Scorer:
                 plan = plans.by_state_id[fill.timelines]
                 yield Produced(FILLS, 0, fills.go_on(fill, plan, of_group, sources.get(fill.number)))
             fills.end(rule_set.fills)
-        if self.keeps:
+        if self.keeps and going_on is None:
             eviction.end()
         if eviction.evicted and self.counts:
             yield Produced(COUNTS, 0, evicted_count(eviction.evicted))
