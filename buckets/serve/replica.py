@@ -140,11 +140,12 @@ class Replica:
         goes_on = batch.number == self._newest.number + 1 and batch.names == self._newest.names
         if not goes_on or batch.scored_by.takes_over_fill(self.scored_by):
             raise NeedsState
-        before, self._newest = self._newest, batch
-        self._unsettled.append(batch)
+        before = self._newest
         is_cut_otherwise = batch.scored_by != before.scored_by or len(batch.end) > 1
         if is_cut_otherwise and any(before.end.get(at, 0) < end for at, end in self._forgotten.items()):
             raise NeedsState
+        self._newest = batch
+        self._unsettled.append(batch)
         if is_cut_otherwise:
             yield from self._follow([], features=False)
         self._settle()

@@ -40,6 +40,7 @@ REMEMBERED = 20_000
 """So many of the latest answers are kept, for calls with the same id and for comparison with what the job will do."""
 _BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)
 _WAITS_S = 60.0  # So long a call may wait to be seen in the topic; it has been answered by then
+_OTHERWISE = "the job has gone on otherwise; its state is read again"
 _GARBAGE = (20_000, 20, 100)  # Garbage is looked for seldom: all of it takes longer than many answers
 _FOLLOWED = 10_000  # So many batches of the job may pass while its state is read
 
@@ -252,8 +253,6 @@ class Service:
                 todo.append(self._queue.get())
             try:
                 self._do([each for each in todo if each is not None])
-            except NeedsState:
-                self._begin_anew("the job has gone on otherwise; its state is read again", todo)
             except Exception as error:  # It must not end what answers, and what is half written must not be answered by
                 self._replica = None
                 self._begin_anew(_line(error), todo)
@@ -266,13 +265,16 @@ class Service:
             elif isinstance(each, tuple):
                 reading, taken = each
                 if reading == self._reading and taken is None:
-                    raise NeedsState
-                if reading == self._reading and taken:
+                    self._begin_anew(_OTHERWISE, ())
+                elif reading == self._reading:
                     messages += [TakenMessage(*of) for of in taken]
             elif self._replica is not None or isinstance(each, LoadedState):
                 self._take(messages)
                 messages = []
-                self._go_on(each)
+                try:
+                    self._go_on(each)
+                except NeedsState:  # Until it is there, what is here goes on without a gap, and says that it is behind
+                    self._begin_anew(_OTHERWISE, [each])
         self._take(messages)
         self._check(checks)
 
