@@ -96,6 +96,14 @@ def scored_by(rule_set, shards: int, number: int = 1, schema: EventSchema = SCHE
     return made
 
 
+class Stored(MemoryEntries):
+    """A store of a shard: as in RocksDB, a key that is not there may be forgotten."""
+
+    def remove(self, keys: ByteStrings) -> None:
+        for key in keys.to_list():
+            self.data.pop(key, None)
+
+
 class Job:
     """A job, batch by batch, in its own order and over its own shards, whose state lies in stores behind logs."""
 
@@ -117,7 +125,7 @@ class Job:
                 layer.commit()
 
     def _new_store(self) -> ShardStore:
-        self._stored.append(MemoryEntries())
+        self._stored.append(Stored())
         self._layers.append(Layer(self._stored[-1], PrivateCaches(), NARROW))
         return store_over(self._layers[-1], self._stored[-1])
 
