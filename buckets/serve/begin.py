@@ -122,7 +122,7 @@ def _schedule(
 ) -> None:
     """Enter all keys for eviction, and write what one shard knows of time; drop what is of no group."""
     known = {shard: ShardTimes.read(of.get(OVERVIEW, b""), of.get(CLOCK, b"")) for shard, of in times.items()}
-    installer, keys = Installer(store, carried), ByteStrings.of(entries.list_keys())
+    installer, keys = Installer(store, carried), entries.keys()
     heads = np.flatnonzero(~pc.starts_with(column_of(keys), pattern=POLICIES).to_numpy(zero_copy_only=False))
     keys = keys.take(heads)
     prefixes = _prefixes(keys)

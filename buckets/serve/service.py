@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.clock import epoch_ms
@@ -294,6 +295,7 @@ class Service:
             self.fault = None
             gc.collect()
             gc.freeze()  # What stays is not looked at for garbage
+            pa.default_memory_pool().release_unused()
 
     def _take(self, messages: Sequence[TakenMessage]) -> None:
         if messages and self._replica is not None:

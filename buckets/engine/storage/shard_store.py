@@ -194,7 +194,11 @@ class ArenaEntries(InColumns):
 
     def list_keys(self) -> list[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
-        return self._arena.keys_of(self._arena.outside_store()).to_list()
+        return self.keys().to_list()
+
+    def keys(self) -> ByteStrings:
+        """Return all keys, as `list_keys` does."""
+        return self._arena.keys_of(self._arena.outside_store())
 
 
 Int64s = npt.NDArray[np.int64]
