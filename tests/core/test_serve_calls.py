@@ -348,9 +348,9 @@ def test_what_goes_wrong_in_the_midst_loses_neither_a_state_nor_a_question(tmp_p
         with mock.patch.object(service._stopping, "is_set", side_effect=[False, True]):
             service._run()
 
-    async def ask_in_the_midst() -> list[Any]:
+    async def ask_in_the_midst(thing: Any) -> list[Any]:
         calls = service.check([ONE], features=False)
-        do_together((service._reading, None))
+        do_together(thing)
         await asyncio.wait([call.future for call in calls])
         return calls
 
@@ -358,13 +358,18 @@ def test_what_goes_wrong_in_the_midst_loses_neither_a_state_nor_a_question(tmp_p
     loaded = [LoadedState(Replica(memory_store(), memory_stores(), batch, service._read)) for _ in range(2)]
     do_together(loaded[0])
     assert not service._needs_state.is_set()
-    (asked,) = asyncio.run(ask_in_the_midst())
-    assert isinstance(asked.future.exception(), NotNow)
+    (asked,) = asyncio.run(ask_in_the_midst((service._reading, None)))
+    assert asked.future.result().outcome == "evaluated"  # By what is there until the state is read
     assert service.status()["waiting"] == 0
     assert service._needs_state.is_set()
     service._needs_state.clear()
     do_together((service._reading, None), loaded[1])
-    assert service._needs_state.is_set() or service._replica is loaded[1].replica
+    assert service._replica is loaded[1].replica
+    (asked,) = asyncio.run(ask_in_the_midst((service._reading, [("no message",)])))
+    assert isinstance(asked.future.exception(), NotNow)
+    assert service.status()["waiting"] == 0
+    assert service._replica is None  # What is half written must not be answered by
+    assert service._needs_state.is_set()
 
 
 def test_who_has_no_token_is_refused(tmp_path):
