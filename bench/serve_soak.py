@@ -104,15 +104,17 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=RESULTS)
     given, console = options.parse_args(), Console()
     with tempfile.TemporaryDirectory() as work:
-        found = soak(Path(work), given, console)
+        found, other = soak(Path(work), given, console)
     console.print(json.dumps(found, indent=1), highlight=False)
     (given.out / "serve_soak.json").write_text(json.dumps(found, indent=1) + "\n")
+    if other:
+        (given.out / "serve_soak_differ.json").write_text(json.dumps(other, indent=1) + "\n")
     if found["differ"] or found["lost"] or found["memory_times"] > 1.1:
         sys.exit(1)
 
 
-def soak(folder: Path, given: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """Send calls, stop and start the broker, and compare."""
+def soak(folder: Path, given: argparse.Namespace, console: Console) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Send calls, stop and start the broker, and compare: what was found, and the answers that differ."""
     broker = LocalBroker(folder / "kafka", free_port())
     broker.start()
     conf, job = configured(folder, broker)
@@ -148,14 +150,15 @@ def soak(folder: Path, given: argparse.Namespace, console: Console) -> dict[str,
                 console.print(
                     f"{len(calls.seconds):,} calls, {stops} stops, {samples[-1] >> 20:,} MiB", highlight=False
                 )
-        return compared(job, calls, samples) | {"stops": stops, "machine": machine()}
+        found, other = compared(job, calls, samples)
+        return found | {"stops": stops, "machine": machine()}, other
     finally:
         ending.set()
         end_all(children)
         broker.stop()
 
 
-def compared(job: Job, calls: PacedCalls, samples: list[int]) -> dict[str, Any]:
+def compared(job: Job, calls: PacedCalls, samples: list[int]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Compare answers with what the job has written, once it has come to all payments."""
     written = {(each.partition(), each.offset()): each.value() for each in read(job, "transactions", 1)}
     until_s = time.monotonic() + PATIENCE_S
@@ -167,29 +170,31 @@ def compared(job: Job, calls: PacedCalls, samples: list[int]) -> dict[str, Any]:
     for message in read(job, "alerts", 1):
         alert = json.loads(message.value())
         of_job[alert["position"]][alert["alert_id"]] = alert
-    outcomes, differ = Counter(answer["outcome"] for answer in calls.answers), 0
+    outcomes, other = Counter(answer["outcome"] for answer in calls.answers), list[dict[str, Any]]()
     for answer in calls.answers:
         if answer["outcome"] == "undecided" or answer["repeated"]:
             continue
         own = {alert["alert_id"]: alert for alert in answer["alerts"]}
-        differ += _said(own) != _said(of_job[answer["offset"]])
+        if _said(own) != _said(of_job[answer["offset"]]):
+            other.append({"answer": answer, "of_job": list(of_job[answer["offset"]].values())})
     ids = {json.loads(value)["id"] for value in written.values()}
     lost = sum(1 for answer in calls.answers for alert in answer["alerts"] if alert["event_id"] not in ids) + max(
         sum(1 for answer in calls.answers if answer.get("written", True)) - len(written), 0
     )
     tenth, fifth = max(len(samples) // 10, 1), max(len(samples) // 5, 1)
-    return {
+    found = {
         "calls": len(calls.seconds),
         "refused": calls.refused,
         "outcomes": dict(outcomes),
         "alerts_in_answers": sum(len(answer["alerts"]) for answer in calls.answers),
         "alerts_of_job": sum(map(len, of_job.values())),
-        "differ": differ,
+        "differ": len(other),
         "lost": lost,
         "written": len(written),
         "memory_mib": [samples[0] >> 20, samples[-1] >> 20],
         "memory_times": round(median(samples[-fifth:]) / median(samples[tenth : 2 * tenth] or samples), 3),
     }
+    return found, other
 
 
 def _said(alerts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

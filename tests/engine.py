@@ -140,8 +140,9 @@ class Engine:
         return scored
 
     def _shown(self, rule: int, whole: int, micro: int, events: int) -> Decimal | None:
-        """A value of so many events; of none it is NULL."""
-        return self._number(rule, whole, micro) if events else None
+        """A value of so many events; of none it is NULL, but for a count."""
+        is_known = events or self.plan.rules[rule].aggregate.function == "count"
+        return self._number(rule, whole, micro) if is_known else None
 
     def _number(self, rule: int, whole: int, micro: int) -> Decimal:
         is_average = self.plan.rules[rule].aggregate.function == "avg"

@@ -156,7 +156,7 @@ class FeatureOracle(Oracle):
         if not rule.rule_id.startswith("f"):
             super().evaluate(rule, event, clock, now, outcome, may_pass)
             return
-        edge = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
+        edge = event.time_ms - rule.window.reach_ms
         if not self.is_in_time(rule, event, clock):
             return
         wanted = self.wanted[int(rule.rule_id[1:])]

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from buckets.config.engine import Precision
+from buckets.rules.feature import Window
 from buckets.rules.rule import Rule
 from tests.core.aggregates.oracle import oracles
 
@@ -93,7 +94,7 @@ class Oracle:
     def __post_init__(self) -> None:
         precision = Precision.model_validate(self.precision)
         self.edge, self.tiers = precision.edge, tiers_of(precision)
-        self.horizon_ms = max(rule.window.length_ms for rule in self.rules) + self.lateness_ms
+        self.horizon_ms = max(rule.window.begins_ms for rule in self.rules) + self.lateness_ms
         self.events: dict[str, list[Event]] = {}
         self.clock_ms: dict[str, int] = {}
         self.reset_ms: dict[tuple[str, str], int] = {}
@@ -167,7 +168,7 @@ class Oracle:
 
     def evaluate(self, rule: Rule, event: Event, clock: int | None, now: int, outcome: Outcome, may_pass: bool) -> None:
         """Evaluate a rule, and note what comes out."""
-        edge = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
+        edge = event.time_ms - rule.window.begins_ms + (rule.window.left == "open")
         if not self.is_in_time(rule, event, clock):
             return
         if rule.effective is not None:
@@ -179,7 +180,7 @@ class Oracle:
             if event.time_ms <= reset_ms:
                 return
             edge = max(edge, reset_ms + 1)
-        inside, bucket, covered = self.window(event, edge, now)
+        inside, bucket, covered = self.window(event, edge, now, rule.window)
         function, scale = rule.aggregate.function, 0
         sure, maybe = [0] * len(inside), [0] * len(bucket)
         if function != "count":
@@ -221,10 +222,11 @@ class Oracle:
         shown, low, high = (shown_decimal(function, each, scale) for each in (value, lower, upper))
         may_fire = not certain or compare(lower, limit)
         # Of no values at all the result is NULL, which crosses no limit.
-        fired, shown = (compare(value, limit), shown) if count else (False, None)
-        certain = certain and (fewest > 0 or not may_fire)
+        is_known = fewest > 0 or function == "count"
+        fired, shown = (compare(value, limit), shown) if count or function == "count" else (False, None)
+        certain = certain and (is_known or not may_fire)
         outcome.results[rule.rule_id] = Result(shown, count, fired)
-        outcome.bounds[rule.rule_id] = Bounds(low, high, lower == upper and fewest > 0, certain, fewest, most)
+        outcome.bounds[rule.rule_id] = Bounds(low, high, lower == upper and is_known, certain, fewest, most)
 
     def conditions_beyond(self, event: Event, clock: int | None) -> list[str]:
         """The rules with features of which a sum passes 64 bits, by their ids."""
@@ -234,17 +236,26 @@ class Oracle:
         """Whether a rule is evaluated at an event, which may be late by so much."""
         return clock is None or event.time_ms >= clock - self.lateness_ms
 
-    def window(self, event: Event, edge: int, now: int) -> tuple[list[Event], list[Event], Fraction]:
-        """Events that are surely inside, those of the edge's bucket that may be, and how much of that is covered."""
-        events = self.events[event.key]
-        inside = [x for x in events if edge <= x.time_ms <= event.time_ms]
+    def window(self, event: Event, edge: int, now: int, of: Window) -> tuple[list[Event], list[Event], Fraction]:
+        """Events that are surely inside, those of the edges' buckets that may be, and how much of that is covered."""
+        events, end = self.events[event.key], event.time_ms - of.offset_ms
+        if of.exclude is not None:
+            own = max(index for index, x in enumerate(events) if x is event)
+            events = events[:own] + events[own + 1 :]
+        inside, maybe, covered, widths = [x for x in events if edge <= x.time_ms <= end], [], 0, 0
         width = width_at(self.tiers, edge, now)
         if width is not None:
             whole = [x for x in events if x.time_ms // width == edge // width]
             if whole and min(x.time_ms for x in whole) < edge <= max(x.time_ms for x in whole):
                 inside = [x for x in inside if x.time_ms // width > edge // width]
-                return inside, whole, Fraction(width - edge % width, width)
-        return inside, [], Fraction(1)
+                maybe, covered, widths = whole, width - edge % width, width
+        width = width_at(self.tiers, end, now) if of.offset_ms else None
+        if width is not None and not any(x.time_ms // width == end // width for x in maybe):
+            whole = [x for x in events if x.time_ms // width == end // width]
+            if whole and min(x.time_ms for x in whole) <= end < max(x.time_ms for x in whole):
+                inside = [x for x in inside if x.time_ms // width < end // width]
+                maybe, covered, widths = maybe + whole, covered + end % width + 1, widths + width
+        return inside, maybe, Fraction(covered, widths) if widths else Fraction(1)
 
     def scaled(self, events: Iterable[Event], measure: str | None) -> list[Any]:
         """Values of a measure as integers; None where an event has none."""

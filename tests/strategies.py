@@ -21,6 +21,8 @@ SCHEMA = EventSchema.model_validate(
 )
 MEASURES = {name: measure.scale for name, measure in SCHEMA.measures.items()}
 LENGTHS_MS = [1, 2, 5, 10, 25, 50, 100, 200]
+WINDOW_ENDS = [{}, {}, {}, {"exclude": "current"}, *({"offset": offset} for offset in ("1ms", "4ms", "30ms"))]
+"""Where windows end: with their event, which most do, before it, or so much earlier."""
 EDGES = st.sampled_from(["include", "exclude", "prorate"])
 WIDE_STEPS_MS = [0, 0, 1, 1, 2, 4, 5, 9, 10, 49, 50, 51, 99, 100, 101, -1, -2, -5, -50, -120, -300]
 CLOSE_STEPS_MS = [0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 11, 16, -1, -1, -2, -5, -11, -30, -70]
@@ -47,6 +49,7 @@ def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_
         limit: Decimal,
         state: str,
         is_reset: bool,
+        end: dict[str, str],
     ):
         return Rule.model_validate(
             {
@@ -54,7 +57,7 @@ def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_
                 "state": state,
                 "group_by": ["k"],
                 "aggregate": {"function": function, "measure": measure},
-                "window": {"length": format_duration(length_ms), "left": left},
+                "window": {"length": format_duration(length_ms), "left": left, **({} if is_reset else end)},
                 "limit": {"operator": operator, "value": str(limit)},
                 "reset_on_alert": is_reset,
             }
@@ -69,6 +72,7 @@ def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_
         st.integers(-3000, 3000).map(lambda n: Decimal(n).scaleb(-3)),
         st.sampled_from(["ACTIVE", "ACTIVE", "SHADOW", "PAUSE"]),
         st.sampled_from([False, resets]),
+        st.sampled_from(WINDOW_ENDS),
     )
     return st.lists(parts, min_size=min_size, max_size=max_size).map(
         lambda many: [build(index, *each) for index, each in enumerate(many)]

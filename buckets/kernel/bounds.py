@@ -31,17 +31,6 @@ from buckets.numbers.wide_sum import is_less, is_negative, join, join_within, qu
 from buckets.timeline.timeline import Timeline, extreme
 
 
-@leaf
-def _covered_ms(edges: Edges, window, edge_ms):
-    """Return how many ms of the edge's bucket the window covers, and how wide the bucket is."""
-    width_ms = edges.width_ms[window]
-    if width_ms == 1:
-        first_ms = edges.first_ms[window]
-        width_ms = edges.last_ms[window] - first_ms + 1
-        return width_ms - (edge_ms - first_ms), width_ms
-    return width_ms - edge_ms % width_ms, width_ms
-
-
 @inlined
 def maybe_in(edges: Edges, operation, column, window):
     """Return how many events of a window's stretch an operation is of."""
@@ -49,27 +38,25 @@ def maybe_in(edges: Edges, operation, column, window):
 
 
 @leaf
-def count_in(edges: Edges, window, certain, maybe, edge_ms, policy):
+def count_in(edges: Edges, window, certain, maybe, policy):
     """Return how many events an uncertain window is taken to hold, of those that are surely in it and may be."""
     if policy == EXCLUDE:
         return certain
     if policy == PRORATE:
-        covered_ms, width_ms = _covered_ms(edges, window, edge_ms)
-        _, part = share(np.int64(0), maybe, covered_ms, width_ms)
+        _, part = share(np.int64(0), maybe, edges.covered_ms[window], edges.width_ms[window])
         return certain + part
     return certain + maybe
 
 
 @leaf
-def _sum_pair(edges: Edges, window, column, high, low, edge_ms, policy):
+def _sum_pair(edges: Edges, window, column, high, low, policy):
     """Return the sum that an uncertain window is taken to have, as a pair; `high, low` is what is surely inside."""
     if policy == EXCLUDE:
         return high, low
     part_high = edges.plus[0, column, window] - edges.minus[0, column, window]
     part_low = edges.plus[1, column, window] - edges.minus[1, column, window]
     if policy == PRORATE:
-        covered_ms, width_ms = _covered_ms(edges, window, edge_ms)
-        part_high, part_low = share(part_high, part_low, covered_ms, width_ms)
+        part_high, part_low = share(part_high, part_low, edges.covered_ms[window], edges.width_ms[window])
     return high + part_high, low + part_low
 
 
@@ -109,12 +96,12 @@ def _average_at_end(edges: Edges, side, window, column, high, low, certain):
 
 
 @leaf
-def _average_value(edges: Edges, window, column, high, low, certain, count, edge_ms, policy):
+def _average_value(edges: Edges, window, column, high, low, certain, count, policy):
     """Return the average that an uncertain window is taken to have, as a quotient between its bounds.
 
     With the stretch or without it the window could really be; a part of its sum and count may lie beyond the bounds.
     """
-    value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
+    value_high, value_low = _sum_pair(edges, window, column, high, low, policy)
     whole, rest = quotient(value_high, value_low, count)
     if policy != PRORATE:
         return whole, rest, count
@@ -135,19 +122,18 @@ def _certain_sum(timeline: Timeline, column, first, end):
 
 
 @leaf
-def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window, end, edge_ms, policy, certain):
+def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window, policy, certain):
     """Return the value of an operation over an uncertain window, of which `certain` events are surely inside.
 
-    `end` is the cell after the window's last, `edge_ms` its left end, and the policy what the value does with the
-    stretch, INCLUDE | EXCLUDE | PRORATE.
+    The policy is what the value does with the stretch, INCLUDE | EXCLUDE | PRORATE.
 
     Returns:
         Whether the value's sum may fit 64 bits; then whole, rest and count of the value, and how many events it is
         taken to be of. Without any the value means nothing.
     """
     zero, one = np.int64(0), np.int64(1)
-    inside = edges.inside[window]
-    events = count_in(edges, window, certain, maybe_in(edges, operation, column, window), edge_ms, policy)
+    inside, end = edges.inside[window], edges.last[window]
+    events = count_in(edges, window, certain, maybe_in(edges, operation, column, window), policy)
     if operation == COUNT:
         return True, events, zero, one, events
     if operation in (SUM, AVG):
@@ -155,9 +141,9 @@ def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window,
         if _passes_64_bits(edges, window, column, high, low):
             return False, zero, zero, one, events
         if operation == AVG and events > 0:
-            whole, rest, count = _average_value(edges, window, column, high, low, certain, events, edge_ms, policy)
+            whole, rest, count = _average_value(edges, window, column, high, low, certain, events, policy)
             return True, whole, rest, count, events
-        value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
+        value_high, value_low = _sum_pair(edges, window, column, high, low, policy)
         return True, join_within(value_high, value_low), zero, one, events
     side = 0 if operation == MIN else 1
     value = extreme(timeline, side, column, inside, end)
@@ -168,10 +154,10 @@ def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window,
 
 
 @inlined
-def uncertain_bound(timeline: Timeline, edges: Edges, bound, operation, column, window, end, certain):
+def uncertain_bound(timeline: Timeline, edges: Edges, bound, operation, column, window, certain):
     """Return whole, rest and count of the lower (bound 0) or upper (bound 1) bound of an operation there."""
     zero, one = np.int64(0), np.int64(1)
-    inside = edges.inside[window]
+    inside, end = edges.inside[window], edges.last[window]
     if operation != COUNT and certain + maybe_in(edges, operation, column, window) == 0:
         return zero, zero, one
     if operation == COUNT:

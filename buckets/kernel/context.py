@@ -30,6 +30,8 @@ class Context(NamedTuple):
     features: FeatureArrays  # what is computed
     rules: RuleArrays  # the limits that it is compared with
     reach_ms: npt.NDArray[np.int64]  # int64 `(windows,)`, how far each window reaches back
+    # int64 `(windows,)`, how long before its event each window ends; 0: with it, BEFORE_ITSELF: with the one before
+    until_ms: npt.NDArray[np.int64]
     # int64 `(windows,)`, which cells of each window are read one by one, see `cells_read_of`
     cells_read: npt.NDArray[np.int64]
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
@@ -43,15 +45,18 @@ class Context(NamedTuple):
     has_resets: bool  # whether some window is reset when its rule fires
 
 
-def cells_read_of(features: FeatureArrays, windows: int) -> npt.NDArray[np.int64]:
-    """Return which cells of each window its features read: sums of the codes above; 0 for none."""
-    cells_read = np.zeros(windows, np.int64)
+def cells_read_of(features: FeatureArrays, until_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return which cells of each window its features read: sums of the codes above; 0 for none.
+
+    `until_ms` is as in `Context`.
+    """
+    cells_read = np.zeros(len(until_ms), np.int64)
     for feature in np.flatnonzero(features.operation > MAX):
         operation = features.operation[feature]
         read = FIRST_CELL if operation in (FIRST, FIRST_TIME) else CELL_BEFORE
         if operation in (FIRST, PREVIOUS):
             read |= FIRST_VALUE
-        if operation >= COUNT_DISTINCT or features.counted[feature] >= 0:
+        if operation >= COUNT_DISTINCT or features.counted[feature] >= 0 or until_ms[features.window[feature]] > 0:
             read = EVERY_CELL
         cells_read[features.window[feature]] |= read
     return cells_read

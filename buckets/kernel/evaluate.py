@@ -81,26 +81,27 @@ def _exact_value(timeline: Timeline, operation, column, first, end, events):
 
 
 @leaf
-def _write_bounds(timeline: Timeline, edges: Edges, end, edge_ms, context: Context, feature, rule, rows, used):
+def _write_bounds(timeline: Timeline, edges: Edges, context: Context, feature, rule, rows, used):
     """Write what a row says of an uncertain window beside its value."""
     features, rules, policy = context.features, context.rules, context.policy.edge
     operation, column, window = features.operation[feature], features.measure[feature], features.window[feature]
-    certain = _certain_events(timeline, operation, column, edges.inside[window], end)
+    certain = _certain_events(timeline, operation, column, edges.inside[window], edges.last[window])
     maybe = maybe_in(edges, operation, column, window)
-    lower, lower_rest, lower_count = uncertain_bound(timeline, edges, 0, operation, column, window, end, certain)
-    upper, upper_rest, upper_count = uncertain_bound(timeline, edges, 1, operation, column, window, end, certain)
+    lower, lower_rest, lower_count = uncertain_bound(timeline, edges, 0, operation, column, window, certain)
+    upper, upper_rest, upper_count = uncertain_bound(timeline, edges, 1, operation, column, window, certain)
     rows.lower_whole[used], rows.lower_micro[used] = rounded(lower, lower_rest, lower_count)
     rows.upper_whole[used], rows.upper_micro[used] = rounded(upper, upper_rest, upper_count)
     is_point = not is_less(lower, lower_rest, lower_count, upper, upper_rest, upper_count)
     lower_side = side_of_limit(rules, rule, lower, lower_rest, lower_count)
     upper_side = side_of_limit(rules, rule, upper, upper_rest, upper_count)
-    comparison, may_be_null, is_null = rules.comparison[rule], certain == 0, certain + maybe == 0
+    comparison, may_be_null = rules.comparison[rule], certain == 0 and operation != COUNT
+    is_null = may_be_null and maybe == 0
     is_certain = _is_certain(comparison, lower_side, upper_side, is_point)
     # NULL crosses no limit.
     no_value_fires = is_certain and not fires(comparison, lower_side)
     rows.exact[used] = is_null or (is_point and not may_be_null)
     rows.certain[used] = is_null or no_value_fires or (is_certain and not may_be_null)
-    rows.event_count[used] = count_in(edges, window, certain, maybe, edge_ms, policy)
+    rows.event_count[used] = count_in(edges, window, certain, maybe, policy)
     rows.count_lower[used] = certain
     rows.count_upper[used] = certain + maybe
 
@@ -120,8 +121,8 @@ def _write_exact(rows: Rows, used, whole, micro, count):
 
 
 @inlined
-def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, context: Context, rows: Rows, used):
-    """Evaluate features up to MAX over their windows, from the edge to `end`; append the rows that their rules want.
+def evaluate(timeline: Timeline, edges: Edges, event, late_by_ms, context: Context, rows: Rows, used):
+    """Evaluate features up to MAX over their windows; append the rows that their rules want.
 
     A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over; so
     is one whose window is empty, since it was reset at the event's time or later. Of one that is on trial and whose sum
@@ -135,19 +136,18 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
         if late_by_ms > features.patience_ms[feature] or features.operation[feature] > MAX:
             continue
         window = features.window[feature]
-        edge_ms = time_ms - context.reach_ms[window]
         operation, column = features.operation[feature], features.measure[feature]
-        inside, is_uncertain = edges.inside[window], edges.is_uncertain[window]
-        if inside >= end:
+        inside, end, is_uncertain = edges.inside[window], edges.last[window], edges.is_uncertain[window]
+        if features.resets[feature] and inside >= end:
             continue
         events = _certain_events(timeline, operation, column, inside, end)
         if is_uncertain:
             fits, whole, rest, count, events = uncertain_value(
-                timeline, edges, operation, column, window, end, edge_ms, policy, events
+                timeline, edges, operation, column, window, policy, events
             )
         else:
             fits, whole, rest, count = _exact_value(timeline, operation, column, inside, end, events)
-        is_null = events == 0
+        is_null = events == 0 and operation != COUNT
         if is_null:
             whole = np.int64(0)
         rule, rules_end = features.rules_from[feature], features.rules_end[feature]
@@ -179,7 +179,7 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
                 rows.micro[used] = micro
                 rows.fired[used] = fired
                 if is_uncertain:
-                    _write_bounds(timeline, edges, end, edge_ms, context, feature, rule, rows, used)
+                    _write_bounds(timeline, edges, context, feature, rule, rows, used)
                 else:
                     _write_exact(rows, used, shown, micro, events)
             used += 1

@@ -71,7 +71,7 @@ def _find_cell(timeline: Timeline, counted, column, is_first, first, end):
 
 
 @leaf
-def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own, end):
+def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own):
     """Return the first event of a window, or the one before an event: its value or its time.
 
     An uncertain window holds at least the last event of its stretch: where the stretch's events all count, it holds one
@@ -81,7 +81,8 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
     window = features.window[feature]
     is_first, is_time = operation not in (PREVIOUS, PREVIOUS_TIME), operation in (FIRST_TIME, PREVIOUS_TIME)
     of = np.int64(NO_COLUMN) if is_time else column
-    cell = _find_cell(timeline, counted, of, is_first, edges.inside[window], end if is_first else own)
+    end = edges.last[window] if is_first else min(edges.last[window], own)
+    cell = _find_cell(timeline, counted, of, is_first, edges.inside[window], end)
     is_found, is_sure = cell >= 0, cell >= 0
     lower, upper = np.int64(0), np.int64(0)
     if is_found:
@@ -110,10 +111,10 @@ def _counted_at_edge(edges: Edges, counted, window):
 
 
 @inlined
-def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, end):
+def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature):
     """Return how many events with a value a feature surely counts in its window, and how many more it may."""
     window, counted, column = features.window[feature], features.counted[feature], features.measure[feature]
-    inside = edges.inside[window]
+    inside, end = edges.inside[window], edges.last[window]
     events = timeline.prefix_count[end] - timeline.prefix_count[inside]
     if counted >= 0:
         events, _ = total(timeline, counted, inside, end)
@@ -125,13 +126,12 @@ def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, featur
 
 
 @leaf
-def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, own, end):
+def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, own):
     """Find what a feature says whose operation comes after MAX, up to COUNT_DISTINCT."""
     if features.operation[feature] != COUNT_DISTINCT:
-        return _find_one(timeline, edges, features, feature, own, end)
-    inside = edges.inside[features.window[feature]]
-    different, known = count_distinct(timeline, edges, distinct, features, feature, inside, end)
-    events, maybe = counted_in(timeline, edges, features, feature, end)
+        return _find_one(timeline, edges, features, feature, own)
+    different, known = count_distinct(timeline, edges, distinct, features, feature)
+    events, maybe = counted_in(timeline, edges, features, feature)
     upper, lower = different + (events - known) + maybe, max(different, min(events, np.int64(1)))
     return FoundValue(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
 
@@ -141,13 +141,13 @@ _HALF = 500_000  # Millionths
 
 
 @leaf
-def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, end, maybe):
+def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, maybe):
     """Return the least and the greatest value that may count. Cost: O(cells)."""
     column, counted, window = features.measure[feature], features.counted[feature], features.window[feature]
     least, greatest = np.int64(INT64_MAX), np.int64(INT64_MIN)
     if maybe > 0:
         least, greatest = edges.extremes[0, column, window], edges.extremes[1, column, window]
-    for cell in range(edges.inside[window], end):
+    for cell in range(edges.inside[window], edges.last[window]):
         if is_counted(timeline, counted, column, cell):
             least = min(least, timeline.extremes[0, column, cell])
             greatest = max(greatest, timeline.extremes[1, column, cell])
@@ -171,17 +171,16 @@ def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
 
 
 @leaf
-def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, end, event):
+def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, event):
     """Find what a feature says whose operation is a percentile, the median or the mode."""
-    inside = edges.inside[features.window[feature]]
-    known = count_ranked(timeline, edges, ranked, features, feature, inside, end, event)
-    events, maybe = counted_in(timeline, edges, features, feature, end)
+    known = count_ranked(timeline, edges, ranked, features, feature, event)
+    events, maybe = counted_in(timeline, edges, features, feature)
     value, micro = np.int64(0), np.int64(0)
     if known > 0:
         value, micro = _value(ranked, features, feature, known)
     lower, upper = value, value
     if events > known or maybe > 0:
-        lower, upper = _extremes(timeline, edges, features, feature, end, maybe)
+        lower, upper = _extremes(timeline, edges, features, feature, maybe)
         if known == 0 and events > 0:
             value = upper
     return FoundValue(value, micro, lower, upper, events, events, events + maybe)
@@ -220,7 +219,6 @@ def append_event_features(
     distinct: DistinctValues,
     ranked: RankedValues,
     own,
-    end,
     event,
     late_by_ms,
     context: Context,
@@ -229,15 +227,15 @@ def append_event_features(
 ):
     """Append a row for each rule of each such feature whose window has all its events; returns the number of rows used.
 
-    `own` is the event's cell, and `end` the cell after it and all others of its time.
+    `own` is the event's cell.
     """
     features, numbers = context.features, context.rules.number
     for feature in range(features.operation.shape[0]):
         if late_by_ms > features.patience_ms[feature] or features.operation[feature] <= MAX:
             continue
         if features.operation[feature] >= PERCENTILE:
-            found = find_ranked(timeline, edges, ranked, features, feature, end, event)
+            found = find_ranked(timeline, edges, ranked, features, feature, event)
         else:
-            found = find_single(timeline, edges, distinct, features, feature, own, end)
+            found = find_single(timeline, edges, distinct, features, feature, own)
         used = _append_rows(found, features, feature, numbers, event, rows, used)
     return used

@@ -26,6 +26,7 @@ class GroupPlans(NamedTuple):
     rules: RuleArrays  # the limits that it is compared with
     tiers: Tiers  # the buckets older than each tail
     reach_ms: Int64s  # int64 `(windows,)`, how far each window reaches back
+    until_ms: Int64s  # int64 `(windows,)`, how long before its event each window ends
     cells_read: Int64s  # int64 `(windows,)`, which cells of each window are read one by one
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
     needs_extremes: npt.NDArray[np.bool_]
@@ -52,13 +53,14 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
     features, rules = [plan.feature_arrays for plan in plans], [plan.rule_arrays for plan in plans]
     tiers = [plan.tiers for plan in plans]
     windows = [plan.window_reach_ms for plan in plans]
-    read = [cells_read_of(plan.feature_arrays, len(reach_ms)) for plan, reach_ms in zip(plans, windows, strict=True)]
+    read = [cells_read_of(plan.feature_arrays, plan.window_until_ms) for plan in plans]
     extremes = [plan.needs_extremes for plan in plans]
     return GroupPlans(
         features=FeatureArrays(*map(np.concatenate, zip(*features, strict=True))),
         rules=RuleArrays(*map(np.concatenate, zip(*rules, strict=True))),
         tiers=Tiers(*map(np.concatenate, zip(*tiers, strict=True))),
         reach_ms=np.concatenate(windows),
+        until_ms=np.concatenate([plan.window_until_ms for plan in plans]),
         cells_read=np.concatenate(read),
         needs_extremes=np.concatenate(extremes),
         feature_start=_starts([each.operation for each in features]),
@@ -115,6 +117,7 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
             rules.limit_digits[c:d],
         ),
         plans.reach_ms[window:window_end],
+        plans.until_ms[window:window_end],
         plans.cells_read[window:window_end],
         plans.needs_extremes[plans.column_start[group] : plans.column_start[group + 1]],
         Tiers(tiers.after_ms[e:f], tiers.resolution_ms[e:f]),

@@ -278,10 +278,12 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
         after = cell + 1
         while after < timeline.size[0] and timeline.first_ms[after] == time_ms:
             after += 1
-        find_edges(work.edges, timeline, context.reach_ms, time_ms, after == timeline.size[0], tiers, work.borders)
+        find_edges(
+            work.edges, timeline, context.reach_ms, context.until_ms, cell, after, time_ms, tiers, work.borders
+        )
         if context.has_resets:
             cut_at_resets(work.edges, timeline, context.reach_ms, time_ms)
-        used_now, overflowed = evaluate(timeline, work.edges, after, current, time_ms, late_by_ms, context, rows, used)
+        used_now, overflowed = evaluate(timeline, work.edges, current, late_by_ms, context, rows, used)
         if overflowed < 0 and not events.judged[current]:
             if outcomes.code[current] == EVALUATED:
                 outcomes.code[current] = UNJUDGED
@@ -295,7 +297,6 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
                     work.distinct,
                     work.ranked,
                     cell,
-                    after,
                     current,
                     late_by_ms,
                     context,

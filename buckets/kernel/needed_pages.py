@@ -180,6 +180,14 @@ def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, read
         high_ms = floor_to(latest_ms - reach_ms, width_ms) + width_ms
         if read & EVERY_CELL:
             high_ms = latest_ms + 1
+        elif context.until_ms[window] > 0:
+            _need_between(
+                directory,
+                start,
+                end,
+                floor_to(earliest_ms - context.until_ms[window], width_ms),
+                floor_to(latest_ms - context.until_ms[window], width_ms) + width_ms,
+            )
         for entry in range(end - 1, start - 1, -1):
             if directory.last_ms[entry] < low_ms:
                 break
@@ -187,6 +195,14 @@ def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, read
             is_after = bool(read & FIRST_CELL) and (entry == start or directory.last_ms[entry - 1] < high_ms)
             if is_after or directory.first_ms[entry] < high_ms or directory.is_trimmed[entry]:
                 directory.is_loaded[entry] = True
+
+
+@leaf
+def _need_between(directory: Directory, start, end, low_ms, high_ms):
+    """Mark the pages that have some part of `[low_ms, high_ms)`."""
+    for entry in range(start, end):
+        if directory.first_ms[entry] < high_ms and directory.last_ms[entry] >= low_ms:
+            directory.is_loaded[entry] = True
 
 
 @leaf

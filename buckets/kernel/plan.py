@@ -28,6 +28,8 @@ from buckets.rules.rule import Rule, extra_digits, value_scale
 from buckets.timeline.tiers import Tiers
 
 NO_COLUMN = NO_RULE = -1
+BEFORE_ITSELF = -1
+"""Stands for how long before its event a window ends that holds all but the event itself."""
 ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT, EVERY = range(9)
 ADD, EVALUATE, DROP = range(3)
 LATE_POLICIES = {"add": ADD, "evaluate": EVALUATE, "drop": DROP}
@@ -90,6 +92,7 @@ class GroupPlan:
     # int64 `(windows,)`, how far each different window reaches back: it holds events at or after `event_time -
     # reach_ms`, and a left-open one reaches 1 ms less
     window_reach_ms: Int64s
+    window_until_ms: Int64s  # int64 `(windows,)`, how long before its event each ends; 0: with it, or BEFORE_ITSELF
     # bool, shape `(measures,)`: whether some rule asks for a measure's min or max
     needs_extremes: npt.NDArray[np.bool_]
     horizon_ms: int  # longest window of all live rules, plus allowed lateness
@@ -184,7 +187,8 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         feature_arrays=_feature_arrays(features, windows, engine.allowed_lateness, precision.tail),
         rule_arrays=_rule_arrays(features, limits),
         reach_ms=_int64s([feature.reach_ms for feature in computed]),
-        window_reach_ms=_int64s([reach_ms for reach_ms, _ in windows]),
+        window_reach_ms=_int64s([reach_ms for reach_ms, _, _ in windows]),
+        window_until_ms=_int64s([until_ms for _, until_ms, _ in windows]),
         needs_extremes=np.array([index in extremes for index in range(len(group.measures))], np.bool_),
         horizon_ms=group.longest_window_ms + engine.allowed_lateness,
         late=LATE_POLICIES[engine.late],
@@ -217,6 +221,7 @@ class _Feature(NamedTuple):
     counted: int
     parameter: int
     reach_ms: int
+    until_ms: int
     on_trial: bool
     resetting: int = NO_RULE
     in_effect_ms: tuple[int, int] = _ALWAYS
@@ -224,10 +229,10 @@ class _Feature(NamedTuple):
     @property
     def window(self) -> "_Window":
         """Return what makes two features share a window."""
-        return self.reach_ms, self.resetting
+        return self.reach_ms, self.until_ms, self.resetting
 
 
-_Window = tuple[int, int]
+_Window = tuple[int, int, int]
 
 
 class _Ordered(NamedTuple):
@@ -244,7 +249,10 @@ _LimitNumbers = tuple[int, int, list[int]]
 def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     of = column[part.column.name] if part.column is not None else 0
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
-    return _Feature(part.operation, of, second, counted, part.parameter, part.window.reach_ms, part.on_trial)
+    until_ms = BEFORE_ITSELF if part.window.exclude is not None else part.window.offset_ms
+    return _Feature(
+        part.operation, of, second, counted, part.parameter, part.window.reach_ms, until_ms, part.on_trial
+    )
 
 
 def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:

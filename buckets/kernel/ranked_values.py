@@ -207,12 +207,13 @@ def _count(ranked: RankedValues, table, is_mode, rank, step):
 
 @leaf
 def count_ranked(
-    timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, first, end, event
+    timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, event
 ):
-    """Let a feature's tree hold the values of cells `[first, end)`, and return how many events it counts.
+    """Let a feature's tree hold the values of the cells of its window, and return how many events it counts.
 
     Cost: amortised O(log values) an event in order.
     """
+    first, end = edges.inside[features.window[feature]], edges.last[features.window[feature]]
     table, changes, is_mode = ranked.table[feature], edges.changes[0], features.operation[feature] == MODE
     if ranked.sorted_for[table] != ranked.key_end[0]:
         _learn(timeline, ranked, features, feature, first, event)
@@ -373,13 +374,12 @@ def _clear(distinct: DistinctValues, table, first, end, changes):
 
 
 @leaf
-def count_distinct(
-    timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, first, end
-):
-    """Return how many different values a feature has in cells `[first, end)`, and how many events have them.
+def count_distinct(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature):
+    """Return how many different values a feature has in the cells of its window, and how many events have them.
 
     Cost: amortised O(1) while events are in order.
     """
+    first, end = edges.inside[features.window[feature]], edges.last[features.window[feature]]
     table, changes = distinct.table[feature], edges.changes[0]
     known_end = distinct.end[table]
     if distinct.changes[table] != changes or not distinct.first[table] <= first <= known_end <= end:

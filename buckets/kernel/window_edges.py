@@ -1,4 +1,4 @@
-"""The left edges of windows: which cells are surely inside, and what is known of those that may be half outside.
+"""The edges of windows: which cells are surely inside, and what is known of those that may be half outside.
 
     cells       [ bucket ][ bucket ][ bucket ] · ·  · · ·· raw events · ·
                                ^ edge
@@ -9,6 +9,9 @@ stretch is all cells of that bucket, folded together or not yet, because what is
 clock alone (`tiers`). Where the edge is at or before the stretch's first event all of it is inside, where it is later
 than the last none is: exact again. Otherwise the window is *uncertain*.
 
+A window ends with its event, before it, or some time earlier. Then its other edge may lie in a bucket too, and what may
+be half outside is both stretches together.
+
 Edges move forward with the events, in amortised O(1); what a stretch holds is added up once, not for every event.
 """
 
@@ -18,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.compiled import allocating, inlined, leaf
+from buckets.kernel.plan import BEFORE_ITSELF
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.head import FROM_THE_BEGINNING
 from buckets.timeline.tiers import Tiers, floor_to, width_at
@@ -32,8 +37,10 @@ class Edges(NamedTuple):
     start: npt.NDArray[np.int64]  # int64, the first cell of the stretch
     end: npt.NDArray[np.int64]  # int64, the cell after it
     inside: npt.NDArray[np.int64]  # int64, the first cell that is surely inside the window
+    last: npt.NDArray[np.int64]  # int64, the cell after the last that is surely inside
     is_uncertain: npt.NDArray[np.bool_]  # bool, whether a part of the stretch may be inside too
-    width_ms: npt.NDArray[np.int64]  # int64, width of the bucket that the edge falls into; 1 for none
+    width_ms: npt.NDArray[np.int64]  # int64, width of the bucket that the edge falls into, where it is uncertain
+    covered_ms: npt.NDArray[np.int64]  # int64, how much of that the window covers
     seen_start: npt.NDArray[np.int64]  # int64, stretch for which the following holds; UNKNOWN for none
     seen_end: npt.NDArray[np.int64]  # int64
     event_count: npt.NDArray[np.int64]  # int64, events in the stretch
@@ -56,7 +63,9 @@ def new_edges(windows, columns):
         np.zeros(windows, np.int64),
         np.zeros(windows, np.int64),
         np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
         np.zeros(windows, np.bool_),
+        np.zeros(windows, np.int64),
         np.zeros(windows, np.int64),
         np.zeros(windows, np.int64),
         np.zeros(windows, np.int64),
@@ -109,12 +118,15 @@ def _moved(cell, timeline: Timeline, times_ms, time_ms):
 
 
 @inlined
-def find_edges(edges: Edges, timeline: Timeline, reach_ms, time_ms, is_last, tiers: Tiers, borders) -> None:
+def find_edges(
+    edges: Edges, timeline: Timeline, reach_ms, until_ms, own, after, time_ms, tiers: Tiers, borders
+) -> None:
     """Set the edges of all windows for an event, from those of the event before.
 
-    `is_last` says that no cell is later than the event: then edges move along, else they are searched. `borders` are
-    those of the tiers at the key's clock.
+    `own` is the event's cell, and `after` the cell after all of its time: where that is none, edges move along, else
+    they are searched. `borders` are those of the tiers at the key's clock.
     """
+    is_last = after == timeline.size[0]
     for window in range(edges.start.shape[0]):
         edge_ms = time_ms - reach_ms[window]
         width_ms = width_at(tiers, borders, edge_ms)
@@ -131,12 +143,17 @@ def find_edges(edges: Edges, timeline: Timeline, reach_ms, time_ms, is_last, tie
             end = start + 1
         edges.start[window] = start
         edges.end[window] = end
-        edges.width_ms[window] = width_ms
-        _settle(edges, window, timeline, edge_ms)
+        edges.last[window] = after
+        _settle(edges, window, timeline, edge_ms, width_ms)
+        if until_ms[window] == BEFORE_ITSELF:
+            edges.last[window] = own
+            edges.inside[window] = min(edges.inside[window], own)
+        elif until_ms[window] > 0:
+            _end_earlier(edges, window, timeline, time_ms - until_ms[window], tiers, borders)
 
 
 @inlined
-def _settle(edges: Edges, window, timeline: Timeline, edge_ms) -> None:
+def _settle(edges: Edges, window, timeline: Timeline, edge_ms, width_ms) -> None:
     """Decide what of the stretch is inside the window."""
     start, end = edges.start[window], edges.end[window]
     edges.inside[window] = end
@@ -144,29 +161,67 @@ def _settle(edges: Edges, window, timeline: Timeline, edge_ms) -> None:
     if start == end:
         return
     if edges.seen_start[window] != start or edges.seen_end[window] != end:
-        _add_up(edges, window, timeline)
+        _forget(edges, window)
+        _add_up(edges, window, timeline, start, end)
+        edges.seen_start[window] = start
+        edges.seen_end[window] = end
+        edges.first_ms[window] = timeline.first_ms[start]
+        edges.last_ms[window] = timeline.last_ms[end - 1]
     if edge_ms <= edges.first_ms[window]:
         edges.inside[window] = start
     elif edge_ms <= edges.last_ms[window]:
         edges.is_uncertain[window] = True
+        begin_ms = floor_to(edge_ms, width_ms) if width_ms > 1 else edges.first_ms[window]
+        edges.width_ms[window] = width_ms if width_ms > 1 else edges.last_ms[window] - begin_ms + 1
+        edges.covered_ms[window] = edges.width_ms[window] - (edge_ms - begin_ms)
 
 
 @leaf
-def _add_up(edges: Edges, window, timeline: Timeline) -> None:
-    """Compute what the stretch holds. Cost: O(cells in it)."""
-    start, end = edges.start[window], edges.end[window]
-    edges.seen_start[window] = start
-    edges.seen_end[window] = end
-    edges.event_count[window] = timeline.prefix_count[end] - timeline.prefix_count[start]
-    edges.first_ms[window] = timeline.first_ms[start]
-    edges.last_ms[window] = timeline.last_ms[end - 1]
-    for column in range(timeline.extremes.shape[1]):
-        edges.extremes[0, column, window] = timeline.extremes[0, column, start]
-        edges.extremes[1, column, window] = timeline.extremes[1, column, start]
-        edges.nulls[column, window] = timeline.total_nulls[column, end] - timeline.total_nulls[column, start]
+def _end_earlier(edges: Edges, window, timeline: Timeline, end_ms, tiers: Tiers, borders) -> None:
+    """Let a window whose beginning is found hold nothing after a time, which is earlier than its event's."""
+    width_ms = width_at(tiers, borders, end_ms)
+    begin_ms = end_ms if width_ms == 1 else floor_to(end_ms, width_ms)
+    start = max(np.int64(first_ending_at_or_after(timeline, begin_ms)), edges.inside[window])
+    end = start
+    while end < timeline.size[0] and timeline.first_ms[end] < begin_ms + width_ms:
+        end += 1
+    is_none = start == end or end_ms < timeline.first_ms[start]
+    is_whole = start < end and timeline.last_ms[end - 1] <= end_ms
+    edges.last[window] = end if is_whole else start
+    edges.inside[window] = min(edges.inside[window], edges.last[window])
+    if is_none or is_whole:
+        return
+    if not edges.is_uncertain[window]:
+        _forget(edges, window)
+        edges.width_ms[window] = 0
+        edges.covered_ms[window] = 0
+    _add_up(edges, window, timeline, start, end)
+    edges.seen_start[window] = UNKNOWN
+    edges.is_uncertain[window] = True
+    begin_ms = begin_ms if width_ms > 1 else timeline.first_ms[start]
+    edges.width_ms[window] += width_ms if width_ms > 1 else timeline.last_ms[end - 1] - begin_ms + 1
+    edges.covered_ms[window] += end_ms - begin_ms + 1
+
+
+@inlined
+def _forget(edges: Edges, window) -> None:
+    """Let the stretch hold nothing."""
+    edges.event_count[window] = 0
+    for column in range(edges.nulls.shape[0]):
+        edges.extremes[0, column, window] = INT64_MAX
+        edges.extremes[1, column, window] = INT64_MIN
+        edges.nulls[column, window] = 0
         for member in range(2):
             edges.plus[member, column, window] = 0
             edges.minus[member, column, window] = 0
+
+
+@leaf
+def _add_up(edges: Edges, window, timeline: Timeline, start, end) -> None:
+    """Add what cells `[start, end)` hold to what the stretch does. Cost: O(end - start)."""
+    edges.event_count[window] += timeline.prefix_count[end] - timeline.prefix_count[start]
+    for column in range(timeline.extremes.shape[1]):
+        edges.nulls[column, window] += timeline.total_nulls[column, end] - timeline.total_nulls[column, start]
         for cell in range(start, end):
             least, greatest = timeline.extremes[0, column, cell], timeline.extremes[1, column, cell]
             edges.extremes[0, column, window] = min(edges.extremes[0, column, window], least)

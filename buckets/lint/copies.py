@@ -88,8 +88,9 @@ def _form(rule: Rule, facts: Facts, schema: EventSchema | None) -> _Form:
 def _name(named: NamedFeature, is_compared_exactly: bool, schema: EventSchema | None) -> str:
     feature = named.feature
     function = "exact_avg" if is_compared_exactly and feature.aggregate.operation == AVG else feature.function
-    where = _written(named.where, schema)
-    return repr((function, feature.of, feature.window.reach_ms, where, sorted(named.fields), feature.p))
+    where, window = _written(named.where, schema), feature.window
+    window_ms = window.reach_ms, window.offset_ms, window.exclude
+    return repr((function, feature.of, window_ms, where, sorted(named.fields), feature.p))
 
 
 def _written(where: Filter, schema: EventSchema | None) -> str:

@@ -75,7 +75,7 @@ def _policies(rule: Rule, subject: Subject) -> Iterator[Finding]:
     until = None if rule.effective is None else rule.effective.until
     if until is not None and moment_ms(until) <= subject.now_ms:
         yield OVER.at(rule, ("effective", "until"), since=minute_text(moment_ms(until)))
-    longest_ms = rule.longest_window.length_ms
+    longest_ms = rule.longest_window.begins_ms
     if rule.cooldown is not None and rule.cooldown > longest_ms:
         cooldown, window = format_duration(rule.cooldown), format_duration(longest_ms)
         yield LONG_COOLDOWN.at(rule, ("cooldown",), cooldown=cooldown, window=window)
@@ -90,7 +90,7 @@ def _policies(rule: Rule, subject: Subject) -> Iterator[Finding]:
 def _warmth(rule: Rule, subject: Subject) -> Iterator[Finding]:
     if not rule.require_warm:
         return
-    window_ms = rule.longest_window.length_ms
+    window_ms = rule.longest_window.begins_ms
     window, schema = format_duration(window_ms), subject.schema_of(rule)
     if rule.effective is not None and rule.effective.start is not None and rule.effective.until is not None:
         in_effect_ms = moment_ms(rule.effective.until) - moment_ms(rule.effective.start)

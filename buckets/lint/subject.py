@@ -95,7 +95,8 @@ def _domain_of(
         field, counts_itself = ValueRange(), False
         if _is_exact(named, schema, engine):
             counted = given(filter_condition(named.where, schema), of_events)
-            counts_itself = counted is not None and _is_within(rule.where, named.where, schema)
+            counts_itself = named.feature.window.holds_its_event and counted is not None
+            counts_itself = counts_itself and _is_within(rule.where, named.where, schema)
             of_field = (counted or of_events).of_name(named.feature.of or "")
             field = ValueRange(size=of_field.size)  # anything where there can be no number
             if of_field.may_be_known:

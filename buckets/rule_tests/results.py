@@ -157,12 +157,14 @@ def _simple(rule: Rule, row: Row) -> str:
         return "no event in its window has a value"
     bounds = "" if row["exact"] else f" (between {readable(row['lower'])} and {readable(row['upper'])})"
     events = counted(row["count"], "event")
-    begin = _moment(end - timedelta(milliseconds=rule.longest_window.length_ms))
-    window = f"in the {format_duration(rule.longest_window.length_ms)} from {begin} to {_moment(end)}"
+    window = rule.longest_window
+    end -= timedelta(milliseconds=window.offset_ms)
+    begin = _moment(end - timedelta(milliseconds=window.length_ms))
+    within = f"in the {format_duration(window.length_ms)} from {begin} to {_moment(end)}"
     comparison = f"{readable(value)} {limit.operator} {readable(limit.value)}"
     away = f"{readable(abs(value - limit.value))} from the limit"
     warm = "" if row["warm"] else "; its window reaches back beyond what is kept"
-    return f"{comparison} is {shown(row['fired'])}{bounds}, {away}, of {events} {window}{warm}"
+    return f"{comparison} is {shown(row['fired'])}{bounds}, {away}, of {events} {within}{warm}"
 
 
 def rules_in_words(rules: Sequence[str]) -> str:

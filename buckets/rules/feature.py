@@ -46,12 +46,21 @@ class Track:
 
 
 class Window(BaseModel):
-    """How far a window reaches back from its event, and whether it holds an event exactly that old."""
+    """How far a window reaches back from its event, whether it holds an event exactly that old, and where it ends.
+
+    Attributes:
+        length_ms: how long it is.
+        left: whether it holds an event at its very beginning.
+        exclude: `current` for one without its own event; None for one that holds it.
+        offset_ms: how long before its event it ends, and holds an event of that very time; 0 for none.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     length_ms: DurationMs = Field(alias="length")
     left: Literal["closed", "open"] = "closed"
+    exclude: Literal["current"] | None = None
+    offset_ms: DurationMs = Field(alias="offset", default=0)
 
     @field_validator("length_ms", mode="after")
     @classmethod
@@ -61,14 +70,62 @@ class Window(BaseModel):
             raise ValueError(message)
         return value
 
-    @field_serializer("length_ms")
+    @field_validator("offset_ms", mode="after")
+    @classmethod
+    def _earlier_than_now(cls, value: int) -> int:
+        if value <= 0:
+            message = "an offset is at least 1ms; leave it out for a window that ends with its event"
+            raise ValueError(message)
+        return value
+
+    @model_validator(mode="after")
+    def _excluded_once(self) -> "Window":
+        if self.exclude is not None and self.offset_ms:
+            message = "a window with an `offset` ends before its event, and never holds it; leave out `exclude`"
+            raise ValueError(message)
+        return self
+
+    @field_serializer("length_ms", "offset_ms")
     def _as_written(self, value: int) -> str:
         return format_duration(value)
+
+    @model_serializer(mode="wrap")
+    def _what_is_said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        without = {"exclude"} if self.exclude is None else set()
+        without |= set() if self.offset_ms else {"offset_ms", "offset"}
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if name not in without}
+
+    @property
+    def holds_its_event(self) -> bool:
+        """Whether its own event is in it."""
+        return self.exclude is None and not self.offset_ms
+
+    @property
+    def begins_ms(self) -> int:
+        """How long before its event it begins."""
+        return self.offset_ms + self.length_ms
 
     @property
     def reach_ms(self) -> int:
         """How much older than its event an event of the window may be."""
-        return self.length_ms - (self.left == "open")
+        return self.begins_ms - (self.left == "open")
+
+    @property
+    def text(self) -> str:
+        """Return it as a brief text: `30d`, `30d before`, `24h until 7d before`."""
+        length = format_duration(self.length_ms)
+        if self.offset_ms:
+            return f"{length} until {format_duration(self.offset_ms)} before"
+        return length if self.exclude is None else f"{length} before"
+
+    @property
+    def words(self) -> str:
+        """Return it in a sentence: `the last 30d`, `the last 30d before the event`."""
+        length = format_duration(self.length_ms)
+        if self.offset_ms:
+            return f"the {length} until {format_duration(self.offset_ms)} before the event"
+        return f"the last {length}" if self.exclude is None else f"the last {length} before the event"
 
 
 @dataclass(frozen=True)
@@ -338,7 +395,7 @@ def phrase_of(feature: Feature) -> str:
 
 def sentence_of(feature: Feature, limit: Limit, events: str = "", value: str = "") -> str:
     """Return a rule in the short form over some events or, with the value as it is shown, what an alert has found."""
-    over = f"over the last {format_duration(feature.window.length_ms)}"
+    over = f"over {feature.window.words}"
     value = f" ({value})" if value else ""
     text = f"{phrase_of(feature)}{events} {over}{value} {_COMPARISONS[limit.operator]} {limit.value:,f}"
     return capitalised(text)

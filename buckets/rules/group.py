@@ -91,8 +91,8 @@ class Group:
 
     @property
     def longest_window_ms(self) -> int:
-        """Return the longest window of the group's rules, in ms."""
-        return max(window.length_ms for rule in self.rules for window in rule.windows(self.fields))
+        """Return how long before its event a window of the group's rules begins, at most, in ms."""
+        return max(window.begins_ms for rule in self.rules for window in rule.windows(self.fields))
 
     def completeness(self, *tracks: str) -> Completeness:
         """Return since when all of some tracks are complete, and the count of events."""

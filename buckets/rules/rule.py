@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from buckets.aggregates.component import AVG, COUNT
-from buckets.duration import DurationMs, format_duration
+from buckets.duration import DurationMs
 from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.moment import Moment, brief_time_text, moment_ms, moment_text
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
@@ -203,6 +203,9 @@ class Rule(BaseModel):
         if self.reset_on_alert and has_condition:
             message = "`reset_on_alert` goes with `aggregate`, `window` and `limit`, not with `features` and `when`"
             raise ValueError(message)
+        if self.reset_on_alert and self.window is not None and not self.window.holds_its_event:
+            message = "`reset_on_alert` goes with a window that holds its event; leave out `exclude` and `offset`"
+            raise ValueError(message)
         if missing is not None:
             message = f"`{missing}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
             raise ValueError(message)
@@ -319,8 +322,13 @@ class Rule(BaseModel):
 
     @property
     def longest_window(self) -> Window:
-        """Return the longest window that it has."""
-        return max((feature.window for feature in self.features.values()), key=lambda window: window.length_ms)
+        """Return the window that it has which begins the earliest."""
+        return max((feature.window for feature in self.features.values()), key=lambda window: window.begins_ms)
+
+    @property
+    def ends_ms(self) -> int:
+        """Return how long before its event the last of its windows ends."""
+        return min(feature.window.offset_ms for feature in self.features.values())
 
     def sentence(self) -> str:
         """Return the rule in English."""
@@ -357,7 +365,7 @@ class Rule(BaseModel):
         if fields is not None and frozenset(fields) != frozenset(self.group_by):
             by = f" by {', '.join(fields)}" if fields else f" of all {self.on}"
         phrase = each.phrase_over(self.on)
-        return f"{each.name} is {phrase}{where}{by} over the last {format_duration(each.feature.window.length_ms)}"
+        return f"{each.name} is {phrase}{where}{by} over {each.feature.window.words}"
 
 
 POLICY_FIELDS = tuple(Rule.model_fields)[[*Rule.model_fields].index("on") :]

@@ -27,6 +27,7 @@ from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK, join
 
 NO_ID: Final = -1  # Length of the id of a cell that is no raw event
 HOT: Final = -1  # Owner of a cell that lies in no page
+UNKNOWN: Final = -1
 
 
 class Timeline(NamedTuple):
@@ -53,6 +54,9 @@ class Timeline(NamedTuple):
     total_nulls: npt.NDArray[np.int64]
     stack: npt.NDArray[np.int64]  # int64 `(2, columns, capacity)`, cells smaller (0) or larger (1) than every later one
     stack_size: npt.NDArray[np.int64]  # int64 `(2, columns)`
+    # int64 `(2, 2, columns)`, of each stack before the newest cell came: its size, UNKNOWN where that is not known, and
+    # the entry that stood where the newest one stands
+    before_newest: npt.NDArray[np.int64]
     needs_extremes: npt.NDArray[np.bool_]  # bool `(columns,)`, whether the stacks of a column are kept
 
 
@@ -77,6 +81,7 @@ def new_timeline(capacity, needs_extremes):
         np.zeros((columns, capacity + 1), np.int64),
         np.empty((2, columns, capacity), np.int64),
         np.zeros((2, columns), np.int64),
+        np.full((2, 2, columns), UNKNOWN),
         needs_extremes,
     )
 
@@ -152,8 +157,10 @@ def _stack_push(timeline: Timeline, side, column, cell):
     """Put the newest cell on a stack: first take off those that it makes useless."""
     stack, values = timeline.stack[side, column], timeline.extremes[side, column]
     size = timeline.stack_size[side, column]
+    timeline.before_newest[0, side, column] = size
     while size > 0 and not _precedes(side, values[stack[size - 1]], values[cell]):
         size -= 1
+    timeline.before_newest[1, side, column] = stack[size]
     stack[size] = cell
     timeline.stack_size[side, column] = size + 1
 
@@ -163,6 +170,7 @@ def _stack_insert(timeline: Timeline, side, column, cell):
     """Take in a cell that was inserted among others; positions from `cell` on have moved up by one."""
     stack, values = timeline.stack[side, column], timeline.extremes[side, column]
     size = timeline.stack_size[side, column]
+    timeline.before_newest[0, side, column] = UNKNOWN
     behind = size
     while behind > 0 and stack[behind - 1] >= cell:
         behind -= 1
@@ -302,19 +310,15 @@ def valued(timeline: Timeline, column, first, end):
 
 @inlined
 def extreme(timeline: Timeline, side, column, first, end):
-    """Return the least (side 0) or greatest (side 1) value of cells `[first, end)`, which is not empty.
+    """Return the least (side 0) or greatest (side 1) value of cells `[first, end)`.
 
     If none of their events has a value, it is the greatest integer (side 0) or the least one (side 1).
 
-    Cost: O(log cells) for a suffix of the timeline, O(end - first) for a stretch that ends earlier.
+    Cost: O(log cells) for a suffix of the timeline, also of the one that there was before its newest cell;
+    O(end - first) for a stretch that ends earlier.
     """
-    values = timeline.extremes[side, column]
     if end < timeline.size[0]:
-        best = values[first]
-        for cell in range(first + 1, end):
-            if _precedes(side, values[cell], best):
-                best = values[cell]
-        return best
+        return _extreme_before(timeline, side, column, first, end)
     stack = timeline.stack[side, column]
     low, high = np.int64(0), timeline.stack_size[side, column] - 1
     while low < high:
@@ -323,4 +327,29 @@ def extreme(timeline: Timeline, side, column, first, end):
             low = middle + 1
         else:
             high = middle
-    return values[stack[low]]
+    return timeline.extremes[side, column, stack[low]]
+
+
+@leaf
+def _extreme_before(timeline: Timeline, side, column, first, end):
+    """Return the extreme of cells `[first, end)`, which are not all to the end."""
+    values, stack = timeline.extremes[side, column], timeline.stack[side, column]
+    best = np.int64(INT64_MAX if side == 0 else INT64_MIN)
+    if first >= end:
+        return best
+    size, entry = timeline.before_newest[0, side, column], timeline.before_newest[1, side, column]
+    if end + 1 < timeline.size[0] or size == UNKNOWN:
+        for cell in range(first, end):
+            if _precedes(side, values[cell], best):
+                best = values[cell]
+        return best
+    # The cells that the newest one took off still lie behind it, but for the one in whose place it stands.
+    newest = timeline.stack_size[side, column] - 1
+    low, high = np.int64(0), size - 1
+    while low < high:
+        middle = (low + high) // 2
+        if (entry if middle == newest else stack[middle]) < first:
+            low = middle + 1
+        else:
+            high = middle
+    return values[entry if low == newest else stack[low]]

@@ -80,13 +80,13 @@ class Oracle:
         longest: dict[frozenset[str], int] = {}
         for rule in rules:
             home = frozenset(rule.group_by)
-            all_ms = [each.feature.window.length_ms for each in rule.named_features()]
+            all_ms = [each.feature.window.begins_ms for each in rule.named_features()]
             mine = [each for each in rule.named_features() if frozenset(each.fields) == home]
             if not mine:
                 longest[home] = max(longest.get(home, 0), *all_ms)
             for each in rule.named_features():
                 fields = frozenset(each.fields)
-                longest[fields] = max(longest.get(fields, 0), each.feature.window.length_ms)
+                longest[fields] = max(longest.get(fields, 0), each.feature.window.begins_ms)
         self.groups = {fields: Group(fields, length_ms, lateness_ms) for fields, length_ms in longest.items()}
 
     def arrive(self, row: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -128,7 +128,7 @@ def test_a_horizon_that_shrinks_leaves_what_a_fresh_run_under_the_new_rules_hold
 )
 def test_a_horizon_that_grows_brings_nothing_back_and_loses_nothing_more(rules, events, paging, positions, change):
     """What lay inside the old horizon stays, all that came since is there; a measure that was not kept counts as 0."""
-    rules = sorted(rules, key=lambda rule: rule.window.length_ms)
+    rules = sorted(rules, key=lambda rule: rule.window.begins_ms)
     engine = Engine(rules[:1], paging, allowed_lateness="3ms")
     oracle, after = Oracle(rules[:1], MEASURES, 3), Oracle(rules, MEASURES, 3)
     known = engine.plan.group.measures
@@ -175,7 +175,7 @@ def test_bounds_hold_when_the_tiers_change_between_two_batches(rules, events, se
 @given(rules(), streams(overflowing=False, repeating=False), precisions(), precisions(), pagings(), CHANGE)
 def test_tiers_that_have_changed_are_forgotten_once_the_horizon_has_passed(rules, events, one, other, paging, change):
     """What was folded otherwise lies beyond the horizon by then."""
-    longest_ms = max(rule.window.length_ms for rule in rules)
+    longest_ms = max(rule.window.begins_ms for rule in rules)
     later = [event._replace(time_ms=event.time_ms + 10 * longest_ms + 10_000) for event in events[change:]]
     engine = Engine(rules, paging, allowed_lateness="20ms", precision=one)
     engine.run([events[:change]])

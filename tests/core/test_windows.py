@@ -135,7 +135,9 @@ def others(draw, longest_ms: int | None):
     """Rules on trial or paused, with windows of up to a length."""
     changed = []
     for rule in draw(rules(max_size=4)):
-        window = rule.window.model_copy(update={"length_ms": min(rule.window.length_ms, longest_ms or 10**6)})
+        window = rule.window
+        if longest_ms is not None and window.begins_ms > longest_ms:
+            window = window.model_copy(update={"length_ms": min(window.length_ms, longest_ms), "offset_ms": 0})
         state = draw(OTHER_STATES)
         changed.append(rule.model_copy(update={"rule_id": f"other {rule.rule_id}", "window": window, "state": state}))
     return changed
@@ -168,7 +170,7 @@ def of_columns(cell: Cell, columns: int) -> Cell:
 def test_rules_on_trial_and_paused_ones_change_nothing_for_rules_in_force(
     rules, events, lateness_ms, late, collision, data
 ):
-    added = data.draw(others(max(rule.window.length_ms for rule in rules)), "others")
+    added = data.draw(others(max(rule.window.begins_ms for rule in rules)), "others")
     policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
     needs_raw = late == "evaluate" or collision != "keep"
     every = st.just({"tail": "all"})

@@ -74,7 +74,7 @@ def fired_events(events: list[Event], rule: Rule) -> Iterator[str]:
             continue
         is_late = any(other["eventTime"] > event["eventTime"] for other in seen)
         seen.append(event)
-        start = event["eventTime"] - rule.window.length_ms
+        start = event["eventTime"] - rule.window.begins_ms
         amounts = [Decimal(x["paymentAmount"]) for x in seen if start <= x["eventTime"] <= event["eventTime"]]
         value = sum(amounts, Decimal(0)) if rule.aggregate.function == "sum" else Decimal(len(amounts))
         if not is_late and COMPARE[rule.limit.operator](value, rule.limit.value):

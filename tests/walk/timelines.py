@@ -88,13 +88,13 @@ class Timelines(Oracle):
         """Whether an event is in time, and its window still kept as it needs it."""
         if clock_ms is None:
             return True
-        edge = event.time_ms - window.length_ms + (window.left == "open")
+        edge = event.time_ms - window.reach_ms
         is_kept = self._tail_ms is None or not needs_raw or edge >= clock_ms - self._tail_ms
         return event.time_ms >= clock_ms - self.lateness_ms and is_kept
 
-    def window(self, event: Event, edge: int, now: int) -> tuple[list[Event], list[Event], Fraction]:
-        inside = [each for each in self.events[event.key] if edge <= each.time_ms <= event.time_ms]
-        return inside, [], Fraction(1)
+    def window(self, event: Event, edge: int, now: int, of: Window) -> tuple[list[Event], list[Event], Fraction]:
+        inside = [each for each in self.events[event.key] if edge <= each.time_ms <= event.time_ms - of.offset_ms]
+        return [each for each in inside if of.exclude is None or each is not event], [], Fraction(1)
 
     def forget(self) -> None:
         """Begin without events."""
@@ -128,16 +128,16 @@ class Timelines(Oracle):
 
     def inside(self, feature: NamedFeature, event: Event) -> list[Event]:
         """The events in the window of a feature."""
-        edge = event.time_ms - feature.feature.window.length_ms + (feature.feature.window.left == "open")
-        return self.window(event, edge, event.time_ms)[0]
+        window = feature.feature.window
+        return self.window(event, event.time_ms - window.reach_ms, event.time_ms, window)[0]
 
 
 def _longest_ms(rules: Iterable[Rule], fields: tuple[str, ...]) -> int:
     """The longest window that rules need of a group."""
-    lengths = [rule.window.length_ms for rule in rules if rule.window is not None]
+    lengths = [rule.window.begins_ms for rule in rules if rule.window is not None]
     for rule in rules:
         lengths += [
-            each.feature.window.length_ms
+            each.feature.window.begins_ms
             for each in rule.named_features()
             if frozenset(each.fields) == frozenset(fields)
         ]

@@ -66,7 +66,8 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
     texts = pa.array(table.event_texts(table.take(different)), pa.string())
     times_ms = table.times_ms(events)
     of_events = (values["key"].to_pylist(), values["event_id"].to_pylist(), times_ms.tolist())
-    lengths_ms = np.array([rule.longest_window.length_ms for rule in rules], np.int64)[index]
+    begins_ms = np.array([rule.longest_window.begins_ms for rule in rules], np.int64)[index]
+    ends_ms = np.array([rule.ends_ms for rule in rules], np.int64)[index]
     values |= {
         "alert_id": pa.array(list(map(alert_id, [rules[rule] for rule in index.tolist()], *of_events)), pa.string()),
         "rule_version": pa.array([rule.version for rule in rules], pa.int32()).take(of_rule),
@@ -74,8 +75,8 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
         "rule": pa.array([rule.sentence() for rule in rules], pa.string()).take(of_rule),
         "warm": pa.array(fired.warm[chosen]),
         **results.columns(chosen),
-        "window_start": pa.array(times_ms - lengths_ms).cast(TIME),
-        "window_end": values["event_time"],
+        "window_start": pa.array(times_ms - begins_ms).cast(TIME),
+        "window_end": pa.array(times_ms - ends_ms).cast(TIME),
         "event": texts.take(pa.array(event)),
         **decided.columns(chosen),
     }

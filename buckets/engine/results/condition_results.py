@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.duration import format_duration
 from buckets.engine.policies import Fired
 from buckets.engine.results.alerts import FiredRules
 from buckets.engine.values.feature_rules import FeatureValues, Judged
@@ -69,7 +68,7 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
     fixed: dict[str, Any] = {"name": named.name, "function": feature.function}
     fixed |= {"of": feature.of} if feature.of is not None else {}
     fixed |= {"p": format(feature.p, "f")} if feature.p is not None else {}
-    fixed["window"] = format_duration(feature.window.length_ms)
+    fixed["window"] = feature.window.text
     fixed |= {"where": write_filter(named.where)} if named.where != rule.where else {}
     fixed |= {"group_by": list(named.fields)} if frozenset(named.fields) != frozenset(rule.group_by) else {}
     return json.dumps(fixed, ensure_ascii=False).removesuffix("}")

@@ -169,7 +169,7 @@ class _Chosen:
         return Own(
             scale=0 if measure is None else measure.scale,
             times_ms=lambda: table.times_ms(events),
-            counts=lambda: self._filters.passed(named.where)[self._rows],
+            counts=lambda: self._filters.passed(named.where)[self._rows] & named.feature.window.holds_its_event,
             has_value=lambda: has_value(field, table, events),
             value=lambda: numbers_of(field, table, events),
         )
@@ -221,6 +221,8 @@ def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
         rule, chosen = plan.rules[number], chosen_rows(rows, order[start:end])
         (named,) = rule.named_features()
         values = _values(chosen, plan.value_scales[number], extra_digits(rule))
+        if named.feature.aggregate.null_when == "never":
+            values = values._replace(valid=np.ones_like(values.valid), may_be_null=np.zeros_like(values.valid))
         features = {named.name: FeatureValues(named, values, chosen.event_count, group.warm(chosen.event, chosen.rule))}
         yield Judged(rule, group.table, chosen.event, features, chosen.fired, chosen)
 

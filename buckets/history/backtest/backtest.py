@@ -170,7 +170,7 @@ class Backtest:
         precisions = (self.engine.precision, *self.engine.precision.groups)
         widths = [p.resolution for p in precisions] + [tier.resolution for p in precisions for tier in p.tiers]
         coarsest_ms = max(widths) if any(p.tail is not None for p in precisions) else 0
-        longest_ms = max(rule.longest_window.length_ms for rule in (*self.rules, *self.swept.rules))
+        longest_ms = max(rule.longest_window.begins_ms for rule in (*self.rules, *self.swept.rules))
         if self.history_ms < longest_ms + coarsest_ms:
             message = (
                 f"--history {format_duration(self.history_ms)} is shorter than "

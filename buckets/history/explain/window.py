@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.aggregates.plain import CountedEvents, PlainValue
-from buckets.duration import format_duration
 from buckets.history.explain.explanation import FeatureThen, RecordedValue, WindowArrival, compare
 from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import IN_TIMELINE, KeyHistory, Target, find_group
@@ -53,10 +52,11 @@ def explain_window(
     Shows at most `most` events, half of them the first ones and half the last; None for all.
     """
     arrivals, of = history.arrivals, _field_of(named)
-    end_ms = int(arrivals.times_ms[history.target])
-    start_ms = end_ms - named.feature.window.reach_ms
+    window, time_ms = named.feature.window, int(arrivals.times_ms[history.target])
+    start_ms, end_ms = time_ms - window.reach_ms, time_ms - window.offset_ms
     reset_ms = None if reset_ms is None or reset_ms < start_ms else reset_ms
     rows = np.flatnonzero((arrivals.times_ms >= start_ms) & (arrivals.times_ms <= end_ms))
+    rows = rows if window.holds_its_event else rows[rows != history.target]
     rows = rows[np.lexsort((arrivals.numbers[rows], arrivals.times_ms[rows]))]
     counts = np.array([history.fates[row] in IN_TIMELINE for row in rows.tolist()], np.bool_)
     if named.counted:
@@ -72,7 +72,7 @@ def explain_window(
     counted = rows[counts]
     values = [None] * len(counted) if of is None else arrivals.columns[of].take(pa.array(counted)).to_pylist()
     own = np.flatnonzero(counted == history.target)
-    events = CountedEvents(arrivals.times_ms[counted].tolist(), values, int(own[0]) if len(own) else None, end_ms)
+    events = CountedEvents(arrivals.times_ms[counted].tolist(), values, int(own[0]) if len(own) else None, time_ms)
     measure = arrivals.schema.measures.get(of or "")
     plain = named.feature.aggregate.plain(events, 0 if measure is None else measure.scale)
     so_far: dict[int, str] = {}
@@ -133,13 +133,14 @@ def _feature(
 ) -> FeatureThen:
     """Return a feature at an arrival, with what has been found in its window."""
     arrivals, row = at
-    window, end_ms = named.feature.window, int(arrivals.times_ms[row])
+    window = named.feature.window
+    end_ms = int(arrivals.times_ms[row]) - window.offset_ms
     return FeatureThen(
         name=named.name,
         phrase=rule.phrase(named),
         key={field: arrivals.shown(field, row) for field in named.fields},
         where=describe_filter(named.counted or named.group_where),
-        window=format_duration(window.length_ms),
+        window=window.text,
         left=window.left,
         start_ms=end_ms - window.length_ms,
         end_ms=end_ms,
