@@ -4,7 +4,7 @@
 
 One broker, one job, one `buckets serve`. At the end every answer is compared with the alerts that the job has written
 for that offset, every payment that was taken is looked for in the topic, and memory is compared: the median of the last
-fifth of the samples with that of the second tenth.
+fifth of the samples with that of the third, by when windows are full.
 """
 
 import argparse
@@ -40,8 +40,8 @@ PAYERS, BENEFICIARIES = 5_000, 997
 AWAY_S, SAMPLE_S, PATIENCE_S = 5.0, 5.0, 300.0
 RULES = [
     rule("payer-count-1m", "1m", aggregate={"function": "count"}, limit={"operator": ">=", "value": "7"}),
-    rule("payer-sum-1h", "1h", limit={"operator": ">", "value": "3000"}, cooldown="5m", score=10),
-    rule("pair-sum-24h", "24h", group_by=["payerId", "beneficiaryId"], limit={"operator": ">", "value": "60"}),
+    rule("payer-sum-5m", "5m", limit={"operator": ">", "value": "3000"}, cooldown="5m", score=10),
+    rule("pair-sum-10m", "10m", group_by=["payerId", "beneficiaryId"], limit={"operator": ">", "value": "60"}),
     rule("beneficiary-max", "10m", group_by=["beneficiaryId"], aggregate={"function": "max", "measure": "amount"},
          limit={"operator": ">", "value": "99"}),
 ]  # fmt: skip
@@ -72,7 +72,7 @@ def configured(folder: Path, broker: LocalBroker) -> tuple[Path, Job]:
         "output": {"kind": "kafka"},
         "trigger": {"interval": "0ms"},
         "partitions": 1,
-        "engine": {"shards": 1, "allowed_lateness": "1h"},
+        "engine": {"shards": 1, "allowed_lateness": "1m"},
         "serve": {"answer_within": "200ms"},
     }
     path = folder / "conf.yaml"
@@ -181,7 +181,7 @@ def compared(job: Job, calls: PacedCalls, samples: list[int]) -> tuple[dict[str,
     lost = sum(1 for answer in calls.answers for alert in answer["alerts"] if alert["event_id"] not in ids) + max(
         sum(1 for answer in calls.answers if answer.get("written", True)) - len(written), 0
     )
-    tenth, fifth = max(len(samples) // 10, 1), max(len(samples) // 5, 1)
+    fifth = max(len(samples) // 5, 1)
     found = {
         "calls": len(calls.seconds),
         "refused": calls.refused,
@@ -192,7 +192,7 @@ def compared(job: Job, calls: PacedCalls, samples: list[int]) -> tuple[dict[str,
         "lost": lost,
         "written": len(written),
         "memory_mib": [samples[0] >> 20, samples[-1] >> 20],
-        "memory_times": round(median(samples[-fifth:]) / median(samples[tenth : 2 * tenth] or samples), 3),
+        "memory_times": round(median(samples[-fifth:]) / median(samples[2 * fifth : 3 * fifth] or samples), 3),
     }
     return found, other
 

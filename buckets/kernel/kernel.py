@@ -278,9 +278,7 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
         after = cell + 1
         while after < timeline.size[0] and timeline.first_ms[after] == time_ms:
             after += 1
-        find_edges(
-            work.edges, timeline, context.reach_ms, context.until_ms, cell, after, time_ms, tiers, work.borders
-        )
+        find_edges(work.edges, timeline, context.reach_ms, context.until_ms, cell, after, time_ms, tiers, work.borders)
         if context.has_resets:
             cut_at_resets(work.edges, timeline, context.reach_ms, time_ms)
         used_now, overflowed = evaluate(timeline, work.edges, current, late_by_ms, context, rows, used)

@@ -250,9 +250,7 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     of = column[part.column.name] if part.column is not None else 0
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
     until_ms = BEFORE_ITSELF if part.window.exclude is not None else part.window.offset_ms
-    return _Feature(
-        part.operation, of, second, counted, part.parameter, part.window.reach_ms, until_ms, part.on_trial
-    )
+    return _Feature(part.operation, of, second, counted, part.parameter, part.window.reach_ms, until_ms, part.on_trial)
 
 
 def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:

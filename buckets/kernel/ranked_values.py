@@ -206,9 +206,7 @@ def _count(ranked: RankedValues, table, is_mode, rank, step):
 
 
 @leaf
-def count_ranked(
-    timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, event
-):
+def count_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, event):
     """Let a feature's tree hold the values of the cells of its window, and return how many events it counts.
 
     Cost: amortised O(log values) an event in order.

@@ -113,9 +113,10 @@ class Oracle:
             return None
         counts = FILTERS[_text(named.where)]
         first_ms = row["time"] - window.reach_ms
-        inside = [each for each in events if first_ms <= each["time"] <= row["time"]]
+        inside = [each for each in events if first_ms <= each["time"] <= row["time"] - window.offset_ms]
+        inside = [each for each in inside if window.exclude is None or each is not row]
         counted = [each for each in inside if counts(each)]
-        before = [each for each in inside[: next(i for i, x in enumerate(inside) if x is row)] if counts(each)]
+        before = [each for each in inside[: next((i for i, x in enumerate(inside) if x is row), None)] if counts(each)]
         feature = named.feature
         return (ORACLES[feature.function].value(Seen(row, counted, before, feature.of, feature.p)),)
 
@@ -145,7 +146,8 @@ def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str
     if AGGREGATES[function].needs_p:
         found["p"] = draw(st.sampled_from([50, "95", 0.01, "99.99", 100, "33.3"]))
     if draw(st.booleans()):
-        found["window"] = {"length": found["window"], "left": "open"}
+        end = draw(st.sampled_from([{}, {"exclude": "current"}, {"offset": "1s"}, {"offset": "5s"}]))
+        found["window"] = {"length": found["window"], "left": draw(st.sampled_from(["open", "closed"]))} | end
     where = draw(st.sampled_from([None, *(text for text in FILTERS if text)]))
     found |= {} if where is None else {"where": where}
     group_by = draw(st.sampled_from([None, None, ["bene"], ["payer", "bene"], []]))
