@@ -20,6 +20,7 @@ Flags = npt.NDArray[np.bool_]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S = 86_400
+_HOUR_MS = 3_600_000
 _CYCLE_YEARS, _CYCLE_S = 400, 146_097 * _DAY_S  # After so many years the calendar repeats itself, weekdays included
 
 
@@ -72,6 +73,32 @@ def instants_ms(clock_ms: Int64s, zone: str) -> tuple[Int64s, Flags, Flags]:
     else:
         odd = forward = np.zeros(len(clock_ms), np.bool_)
     return clock_ms - changes.offsets_s[rank] * 1000, odd & ~forward, odd & forward
+
+
+LONGEST_PERIODS_MS = {"day": 26 * _HOUR_MS, "week": (7 * 24 + 2) * _HOUR_MS, "month": (31 * 24 + 2) * _HOUR_MS}
+"""How long a period of a zone's calendar is at the most, in which clocks are put back by up to two hours."""
+_KNOWN_DAYS = "1899-01-01", "2201-01-01"  # A year around what event schemas accept if they say nothing else
+
+
+@cache
+def period_starts_ms(period: str, zone: str) -> Int64s:
+    """Return when days, weeks (from Monday) or months begin on the clocks of a zone, from 1899 to 2201: int64, sorted.
+
+    A period whose midnight clocks skip begins when they go on, and one whose midnight they show twice with the first.
+    ValueError if one is longer than `LONGEST_PERIODS_MS`.
+    """
+    days: Int64s = np.arange(*_KNOWN_DAYS, dtype="datetime64[D]").astype(np.int64)
+    if period == "week":
+        days = days[(days + 3) % 7 == 0]  # 1970-01-01 was a Thursday
+    if period == "month":
+        days = days[days.astype("datetime64[D]") == days.astype("datetime64[D]").astype("datetime64[M]")]
+    starts_ms, _, _ = instants_ms(days * _DAY_S * 1000, zone)
+    starts_ms = np.unique(starts_ms)
+    if np.diff(starts_ms).max() > LONGEST_PERIODS_MS[period]:
+        message = f"a {period} of {zone} is longer than {LONGEST_PERIODS_MS[period] // _HOUR_MS} hours"
+        raise ValueError(message)
+    starts_ms.flags.writeable = False
+    return starts_ms
 
 
 def _changes(times_ms: Int64s, zone: str) -> _Changes:

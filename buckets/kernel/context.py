@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.aggregates.component import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PREVIOUS
-from buckets.kernel.plan import FeatureArrays, RuleArrays
+from buckets.kernel.plan import FeatureArrays, RuleArrays, Windows
 from buckets.timeline.tiers import Paging, Tiers
 
 FIRST_CELL, CELL_BEFORE, EVERY_CELL, FIRST_VALUE = 1, 2, 4, 8
@@ -29,9 +29,7 @@ class Context(NamedTuple):
 
     features: FeatureArrays  # what is computed
     rules: RuleArrays  # the limits that it is compared with
-    reach_ms: npt.NDArray[np.int64]  # int64 `(windows,)`, how far each window reaches back
-    # int64 `(windows,)`, how long before its event each window ends; 0: with it, BEFORE_ITSELF: with the one before
-    until_ms: npt.NDArray[np.int64]
+    windows: Windows  # over what
     # int64 `(windows,)`, which cells of each window are read one by one, see `cells_read_of`
     cells_read: npt.NDArray[np.int64]
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
@@ -45,12 +43,9 @@ class Context(NamedTuple):
     has_resets: bool  # whether some window is reset when its rule fires
 
 
-def cells_read_of(features: FeatureArrays, until_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return which cells of each window its features read: sums of the codes above; 0 for none.
-
-    `until_ms` is as in `Context`.
-    """
-    cells_read = np.zeros(len(until_ms), np.int64)
+def cells_read_of(features: FeatureArrays, windows: Windows) -> npt.NDArray[np.int64]:
+    """Return which cells of each window its features read: sums of the codes above; 0 for none."""
+    until_ms, cells_read = windows.until_ms, np.zeros(len(windows.until_ms), np.int64)
     for feature in np.flatnonzero(features.operation > MAX):
         operation = features.operation[feature]
         read = FIRST_CELL if operation in (FIRST, FIRST_TIME) else CELL_BEFORE

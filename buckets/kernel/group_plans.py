@@ -13,7 +13,7 @@ import numpy.typing as npt
 from buckets.aggregates.component import MAX
 from buckets.compiled import allocating
 from buckets.kernel.context import Context, Policy, cells_read_of
-from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays
+from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays, Windows
 from buckets.timeline.tiers import Paging, Tiers
 
 Int64s = npt.NDArray[np.int64]
@@ -25,8 +25,7 @@ class GroupPlans(NamedTuple):
     features: FeatureArrays  # what each computes
     rules: RuleArrays  # the limits that it is compared with
     tiers: Tiers  # the buckets older than each tail
-    reach_ms: Int64s  # int64 `(windows,)`, how far each window reaches back
-    until_ms: Int64s  # int64 `(windows,)`, how long before its event each window ends
+    windows: Windows  # over what
     cells_read: Int64s  # int64 `(windows,)`, which cells of each window are read one by one
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
     needs_extremes: npt.NDArray[np.bool_]
@@ -52,21 +51,27 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
     """Return the plans of groups, at least one, as flat arrays."""
     features, rules = [plan.feature_arrays for plan in plans], [plan.rule_arrays for plan in plans]
     tiers = [plan.tiers for plan in plans]
-    windows = [plan.window_reach_ms for plan in plans]
-    read = [cells_read_of(plan.feature_arrays, plan.window_until_ms) for plan in plans]
+    windows = [plan.windows for plan in plans]
+    read = [cells_read_of(plan.feature_arrays, plan.windows) for plan in plans]
+    periods = _starts([each.period_ms for each in windows])
     extremes = [plan.needs_extremes for plan in plans]
     return GroupPlans(
         features=FeatureArrays(*map(np.concatenate, zip(*features, strict=True))),
         rules=RuleArrays(*map(np.concatenate, zip(*rules, strict=True))),
         tiers=Tiers(*map(np.concatenate, zip(*tiers, strict=True))),
-        reach_ms=np.concatenate(windows),
-        until_ms=np.concatenate([plan.window_until_ms for plan in plans]),
+        windows=Windows(
+            reach_ms=np.concatenate([each.reach_ms for each in windows]),
+            until_ms=np.concatenate([each.until_ms for each in windows]),
+            period_from=np.concatenate([at + each.period_from for at, each in zip(periods, windows, strict=False)]),
+            period_end=np.concatenate([at + each.period_end for at, each in zip(periods, windows, strict=False)]),
+            period_ms=np.concatenate([each.period_ms for each in windows]),
+        ),
         cells_read=np.concatenate(read),
         needs_extremes=np.concatenate(extremes),
         feature_start=_starts([each.operation for each in features]),
         rule_start=_starts([each.number for each in rules]),
         tier_start=_starts([each.after_ms for each in tiers]),
-        window_start=_starts(windows),
+        window_start=_starts([each.reach_ms for each in windows]),
         column_start=_starts(extremes),
         **{name: np.array([get(plan) for plan in plans], np.int64) for name, get in _NUMBERS.items()},
         has_event_features=np.array([bool((each.operation > MAX).any()) for each in features], np.bool_),
@@ -116,8 +121,13 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
             rules.limit_whole[c:d],
             rules.limit_digits[c:d],
         ),
-        plans.reach_ms[window:window_end],
-        plans.until_ms[window:window_end],
+        Windows(
+            plans.windows.reach_ms[window:window_end],
+            plans.windows.until_ms[window:window_end],
+            plans.windows.period_from[window:window_end],
+            plans.windows.period_end[window:window_end],
+            plans.windows.period_ms,
+        ),
         plans.cells_read[window:window_end],
         plans.needs_extremes[plans.column_start[group] : plans.column_start[group + 1]],
         Tiers(tiers.after_ms[e:f], tiers.resolution_ms[e:f]),

@@ -278,9 +278,9 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
         after = cell + 1
         while after < timeline.size[0] and timeline.first_ms[after] == time_ms:
             after += 1
-        find_edges(work.edges, timeline, context.reach_ms, context.until_ms, cell, after, time_ms, tiers, work.borders)
+        find_edges(work.edges, timeline, context.windows, cell, after, time_ms, tiers, work.borders)
         if context.has_resets:
-            cut_at_resets(work.edges, timeline, context.reach_ms, time_ms)
+            cut_at_resets(work.edges, timeline, context.windows.reach_ms, time_ms)
         used_now, overflowed = evaluate(timeline, work.edges, current, late_by_ms, context, rows, used)
         if overflowed < 0 and not events.judged[current]:
             if outcomes.code[current] == EVALUATED:
@@ -428,7 +428,7 @@ def score_keys(
     work = Work(
         timeline=new_timeline(largest, context.needs_extremes),
         directory=directory,
-        edges=new_edges(context.reach_ms.shape[0], columns),
+        edges=new_edges(context.windows.reach_ms.shape[0], columns),
         distinct=new_distinct_values(context.features, largest),
         ranked=new_ranked_values(context.features, largest, events.values, events.nulls),
         replaced=np.empty((2, columns), np.int64),

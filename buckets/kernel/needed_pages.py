@@ -23,6 +23,7 @@ from buckets.kernel.keyed_events import GroupEvents, KeyedEvents, events_of
 from buckets.kernel.outcome import EVALUATED, OUTCOMES, UNJUDGED, EventOutcomes
 from buckets.kernel.plan import EVALUATE
 from buckets.kernel.result_rows import new_rows
+from buckets.kernel.window_edges import begin_of
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, directory_between
 from buckets.timeline.inspection import Heads, heads_between
 from buckets.timeline.layout import Written, new_written
@@ -174,20 +175,16 @@ def _need_repeats(directory: Directory, start, end, clock_ms, times_ms, first, l
 def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, reads, context: Context):
     """Mark the pages over which edges move from one time to another, and others whose cells are read."""
     width_ms = coarsest_ms(context.tiers)
-    for window in range(context.reach_ms.shape[0]):
-        reach_ms, read = context.reach_ms[window], reads[window]
-        low_ms = floor_to(earliest_ms - reach_ms, width_ms)
-        high_ms = floor_to(latest_ms - reach_ms, width_ms) + width_ms
+    windows = context.windows
+    for window in range(windows.reach_ms.shape[0]):
+        until_ms, read = windows.until_ms[window], reads[window]
+        low_ms = floor_to(begin_of(windows, window, earliest_ms), width_ms)
+        high_ms = floor_to(begin_of(windows, window, latest_ms), width_ms) + width_ms
         if read & EVERY_CELL:
             high_ms = latest_ms + 1
-        elif context.until_ms[window] > 0:
-            _need_between(
-                directory,
-                start,
-                end,
-                floor_to(earliest_ms - context.until_ms[window], width_ms),
-                floor_to(latest_ms - context.until_ms[window], width_ms) + width_ms,
-            )
+        elif until_ms > 0:
+            last_ms = floor_to(latest_ms - until_ms, width_ms) + width_ms
+            _need_between(directory, start, end, floor_to(earliest_ms - until_ms, width_ms), last_ms)
         for entry in range(end - 1, start - 1, -1):
             if directory.last_ms[entry] < low_ms:
                 break

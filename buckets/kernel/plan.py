@@ -25,6 +25,7 @@ from buckets.rules.completeness import as_arrays
 from buckets.rules.feature import Limit, Part
 from buckets.rules.group import Group, canonical_group_id, kernel_limit
 from buckets.rules.rule import Rule, extra_digits, value_scale
+from buckets.time_zone import period_starts_ms
 from buckets.timeline.tiers import Tiers
 
 NO_COLUMN = NO_RULE = -1
@@ -53,7 +54,7 @@ class FeatureArrays(NamedTuple):
     second: Int64s  # int64, a second column, where pairs of values are counted; NO_COLUMN for none
     counted: Int64s  # int64, the column that holds 1 in events that count; NO_COLUMN where all count
     parameter: Int64s  # int64, of a percentile in hundredths of a per cent; 0 for all others
-    window: Int64s  # int64, the window's index in `GroupPlan.window_reach_ms`
+    window: Int64s  # int64, the window's index in `GroupPlan.windows`
     patience_ms: Int64s  # int64, how far behind its key's clock an event may be to be evaluated
     on_trial: npt.NDArray[np.bool_]  # bool, whether its rules are on trial (SHADOW), which changes nothing for others
     resets: npt.NDArray[np.bool_]  # bool, whether its one rule counts from the start again after it has fired
@@ -64,6 +65,20 @@ class FeatureArrays(NamedTuple):
     falling_from: Int64s  # int64, where those begin that fire below their limit, highest limit first
     other_from: Int64s  # int64, where all others begin
     rules_end: Int64s  # int64, where its rules end
+
+
+class Windows(NamedTuple):
+    """The different windows of a group."""
+
+    # int64 `(windows,)`, how far each reaches back: it holds events at or after `event_time - reach_ms`, and a
+    # left-open one reaches 1 ms less
+    reach_ms: Int64s
+    until_ms: Int64s  # int64 `(windows,)`, how long before its event each ends; 0: with it, or BEFORE_ITSELF
+    # int64 `(windows,)` each, where in `period_ms` the periods begin and end with which each window begins; the same of
+    # one that begins with none
+    period_from: Int64s
+    period_end: Int64s
+    period_ms: Int64s  # int64, when periods begin
 
 
 class RuleArrays(NamedTuple):
@@ -89,10 +104,7 @@ class GroupPlan:
     feature_arrays: FeatureArrays  # their features
     rule_arrays: RuleArrays  # their limits
     reach_ms: Int64s  # int64 `(rules + parts,)`, how far each window reaches back
-    # int64 `(windows,)`, how far each different window reaches back: it holds events at or after `event_time -
-    # reach_ms`, and a left-open one reaches 1 ms less
-    window_reach_ms: Int64s
-    window_until_ms: Int64s  # int64 `(windows,)`, how long before its event each ends; 0: with it, or BEFORE_ITSELF
+    windows: Windows  # the different windows
     # bool, shape `(measures,)`: whether some rule asks for a measure's min or max
     needs_extremes: npt.NDArray[np.bool_]
     horizon_ms: int  # longest window of all live rules, plus allowed lateness
@@ -187,8 +199,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         feature_arrays=_feature_arrays(features, windows, engine.allowed_lateness, precision.tail),
         rule_arrays=_rule_arrays(features, limits),
         reach_ms=_int64s([feature.reach_ms for feature in computed]),
-        window_reach_ms=_int64s([reach_ms for reach_ms, _, _ in windows]),
-        window_until_ms=_int64s([until_ms for _, until_ms, _ in windows]),
+        windows=_windows(windows),
         needs_extremes=np.array([index in extremes for index in range(len(group.measures))], np.bool_),
         horizon_ms=group.longest_window_ms + engine.allowed_lateness,
         late=LATE_POLICIES[engine.late],
@@ -222,6 +233,7 @@ class _Feature(NamedTuple):
     parameter: int
     reach_ms: int
     until_ms: int
+    period: tuple[str, str]
     on_trial: bool
     resetting: int = NO_RULE
     in_effect_ms: tuple[int, int] = _ALWAYS
@@ -229,10 +241,26 @@ class _Feature(NamedTuple):
     @property
     def window(self) -> "_Window":
         """Return what makes two features share a window."""
-        return self.reach_ms, self.until_ms, self.resetting
+        return self.reach_ms, self.until_ms, self.resetting, self.period
 
 
-_Window = tuple[int, int, int]
+_Window = tuple[int, int, int, tuple[str, str]]
+_NO_PERIOD = "", ""
+
+
+def _windows(windows: Sequence[_Window]) -> Windows:
+    """Lay windows out, with the beginnings of each different kind of period once."""
+    reach_ms, until_ms, _, periods = zip(*windows, strict=True) if windows else ((), (), (), ())
+    starts = {period: period_starts_ms(*period) for period in dict.fromkeys(periods) if period != _NO_PERIOD}
+    end = dict(zip(starts, np.cumsum([len(each) for each in starts.values()]).tolist(), strict=True))
+    ends = [end.get(period, 0) for period in periods]
+    return Windows(
+        reach_ms=_int64s(reach_ms),
+        until_ms=_int64s(until_ms),
+        period_from=_int64s([at - len(starts.get(period, ())) for at, period in zip(ends, periods, strict=True)]),
+        period_end=_int64s(ends),
+        period_ms=np.concatenate([_int64s([]), *starts.values()]),
+    )
 
 
 class _Ordered(NamedTuple):
@@ -250,7 +278,9 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     of = column[part.column.name] if part.column is not None else 0
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
     until_ms = BEFORE_ITSELF if part.window.exclude is not None else part.window.offset_ms
-    return _Feature(part.operation, of, second, counted, part.parameter, part.window.reach_ms, until_ms, part.on_trial)
+    period = _NO_PERIOD if part.window.this is None else (part.window.this, part.window.zone)
+    reach_ms, on_trial = part.window.reach_ms, part.on_trial
+    return _Feature(part.operation, of, second, counted, part.parameter, reach_ms, until_ms, period, on_trial)
 
 
 def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:

@@ -210,7 +210,7 @@ def score_all(
 def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, reset_ms: Mapping[int, Int64s]) -> Int64s:
     """Return the first time that counts in each window of each key; nothing where no window is ever reset."""
     resetting = [group for group, plan in enumerate(plans) if plan.resetting]
-    windows = max((len(plans[group].window_reach_ms) for group in resetting), default=0)
+    windows = max((len(plans[group].windows.reach_ms) for group in resetting), default=0)
     keys = len(events.key_start) - 1 if resetting else 0
     from_ms = np.full((keys, windows), FROM_THE_BEGINNING, np.int64)
     for group in resetting:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.compiled import allocating, inlined, leaf
-from buckets.kernel.plan import BEFORE_ITSELF
+from buckets.kernel.plan import BEFORE_ITSELF, Windows
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.head import FROM_THE_BEGINNING
@@ -118,9 +118,29 @@ def _moved(cell, timeline: Timeline, times_ms, time_ms):
 
 
 @inlined
-def find_edges(
-    edges: Edges, timeline: Timeline, reach_ms, until_ms, own, after, time_ms, tiers: Tiers, borders
-) -> None:
+def begin_of(windows: Windows, window, time_ms):
+    """Return the first time that the window of an event of a time holds."""
+    edge_ms = time_ms - windows.reach_ms[window]
+    if windows.period_from[window] < windows.period_end[window]:
+        edge_ms = max(edge_ms, _period_start(windows, window, time_ms))
+    return edge_ms
+
+
+@leaf
+def _period_start(windows: Windows, window, time_ms):
+    """Return the last beginning of a period that is not after a time; FROM_THE_BEGINNING where none is known."""
+    low, high = windows.period_from[window], windows.period_end[window]
+    while low < high:
+        middle = (low + high) // 2
+        if windows.period_ms[middle] <= time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return windows.period_ms[low - 1] if low > windows.period_from[window] else np.int64(FROM_THE_BEGINNING)
+
+
+@inlined
+def find_edges(edges: Edges, timeline: Timeline, windows: Windows, own, after, time_ms, tiers: Tiers, borders) -> None:
     """Set the edges of all windows for an event, from those of the event before.
 
     `own` is the event's cell, and `after` the cell after all of its time: where that is none, edges move along, else
@@ -128,7 +148,7 @@ def find_edges(
     """
     is_last = after == timeline.size[0]
     for window in range(edges.start.shape[0]):
-        edge_ms = time_ms - reach_ms[window]
+        edge_ms = begin_of(windows, window, time_ms)
         width_ms = width_at(tiers, borders, edge_ms)
         bucket_ms = edge_ms if width_ms == 1 else floor_to(edge_ms, width_ms)
         if is_last:
@@ -145,11 +165,12 @@ def find_edges(
         edges.end[window] = end
         edges.last[window] = after
         _settle(edges, window, timeline, edge_ms, width_ms)
-        if until_ms[window] == BEFORE_ITSELF:
+        until_ms = windows.until_ms[window]
+        if until_ms == BEFORE_ITSELF:
             edges.last[window] = own
             edges.inside[window] = min(edges.inside[window], own)
-        elif until_ms[window] > 0:
-            _end_earlier(edges, window, timeline, time_ms - until_ms[window], tiers, borders)
+        elif until_ms > 0:
+            _end_earlier(edges, window, timeline, time_ms - until_ms, tiers, borders)
 
 
 @inlined

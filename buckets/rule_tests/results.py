@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.duration import format_duration
 from buckets.evaluation import Results
 from buckets.moment import exact_time_text, moment_ms
 from buckets.numbers.fixed_point import readable
@@ -158,9 +157,9 @@ def _simple(rule: Rule, row: Row) -> str:
     bounds = "" if row["exact"] else f" (between {readable(row['lower'])} and {readable(row['upper'])})"
     events = counted(row["count"], "event")
     window = rule.longest_window
-    end -= timedelta(milliseconds=window.offset_ms)
-    begin = _moment(end - timedelta(milliseconds=window.length_ms))
-    within = f"in the {format_duration(window.length_ms)} from {begin} to {_moment(end)}"
+    (start_ms,) = window.starts_ms(np.array([moment_ms(end)])).tolist()
+    until = _moment(end - timedelta(milliseconds=window.offset_ms))
+    within = f"in {window.words.replace('the last', 'the')} from {exact_time_text(start_ms)} to {until}"
     comparison = f"{readable(value)} {limit.operator} {readable(limit.value)}"
     away = f"{readable(abs(value - limit.value))} from the limit"
     warm = "" if row["warm"] else "; its window reaches back beyond what is kept"

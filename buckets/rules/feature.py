@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -26,6 +28,10 @@ from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, short_line
 from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
+from buckets.time_zone import LONGEST_PERIODS_MS, is_zone, period_starts_ms
+
+Int64s = npt.NDArray[np.int64]
+UTC: Final = "UTC"
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,9 @@ class Window(BaseModel):
     """How far a window reaches back from its event, whether it holds an event exactly that old, and where it ends.
 
     Attributes:
-        length_ms: how long it is.
+        length_ms: how long it is; of one that begins with a period of the calendar, how long that is at the most.
+        this: the period of the calendar with which it begins; None for one of a length.
+        zone: by whose clocks.
         left: whether it holds an event at its very beginning.
         exclude: `current` for one without its own event; None for one that holds it.
         offset_ms: how long before its event it ends, and holds an event of that very time; 0 for none.
@@ -58,9 +66,33 @@ class Window(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     length_ms: DurationMs = Field(alias="length")
+    this: Literal["day", "week", "month"] | None = None
+    zone: str = UTC
     left: Literal["closed", "open"] = "closed"
     exclude: Literal["current"] | None = None
     offset_ms: DurationMs = Field(alias="offset", default=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _length_of_a_period(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or value.get("this") is None:
+            if isinstance(value, Mapping) and "zone" in value:
+                message = "`zone` goes with `this`, as in {this: day, zone: Europe/Berlin}"
+                raise ValueError(message)
+            return value
+        beside = next((name for name in ("length", "length_ms", "left", "offset", "offset_ms") if name in value), None)
+        if beside is not None:
+            message = f"a window that begins with this {value['this']} has no `{beside}`; leave it out"
+            raise ValueError(message)
+        return {**value, "length": f"{LONGEST_PERIODS_MS.get(value['this'], 1)}ms"}
+
+    @field_validator("zone", mode="after")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if not is_zone(value):
+            message = f"there is no time zone {short_line(repr(value))}; write one such as Europe/Berlin"
+            raise ValueError(message)
+        return value
 
     @field_validator("length_ms", mode="after")
     @classmethod
@@ -83,6 +115,8 @@ class Window(BaseModel):
         if self.exclude is not None and self.offset_ms:
             message = "a window with an `offset` ends before its event, and never holds it; leave out `exclude`"
             raise ValueError(message)
+        if self.this is not None:
+            period_starts_ms(self.this, self.zone)
         return self
 
     @field_serializer("length_ms", "offset_ms")
@@ -91,7 +125,8 @@ class Window(BaseModel):
 
     @model_serializer(mode="wrap")
     def _what_is_said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        without = {"exclude"} if self.exclude is None else set()
+        without = {"this", "zone"} if self.this is None else {"length_ms", "length", "left"}
+        without |= {"exclude"} if self.exclude is None else set()
         without |= set() if self.offset_ms else {"offset_ms", "offset"}
         written: dict[str, Any] = write(self)
         return {name: value for name, value in written.items() if name not in without}
@@ -100,6 +135,11 @@ class Window(BaseModel):
     def holds_its_event(self) -> bool:
         """Whether its own event is in it."""
         return self.exclude is None and not self.offset_ms
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has a length and ends with its event."""
+        return self.holds_its_event and self.this is None
 
     @property
     def begins_ms(self) -> int:
@@ -111,21 +151,30 @@ class Window(BaseModel):
         """How much older than its event an event of the window may be."""
         return self.begins_ms - (self.left == "open")
 
+    def starts_ms(self, times_ms: Int64s) -> Int64s:
+        """Return when the windows of events at such times begin: int64 `(events,)`."""
+        if self.this is None:
+            return times_ms - self.begins_ms
+        starts_ms = period_starts_ms(self.this, self.zone)
+        known_ms = starts_ms[np.maximum(np.searchsorted(starts_ms, times_ms, side="right") - 1, 0)]
+        return np.where(known_ms <= times_ms, np.maximum(known_ms, times_ms - self.reach_ms), times_ms - self.reach_ms)
+
     @property
     def text(self) -> str:
-        """Return it as a brief text: `30d`, `30d before`, `24h until 7d before`."""
-        length = format_duration(self.length_ms)
+        """Return it as a brief text: `30d`, `30d before`, `24h until 7d before`, `this day in Europe/Berlin`."""
+        length = format_duration(self.length_ms) if self.this is None else f"this {self.this} in {self.zone}"
         if self.offset_ms:
             return f"{length} until {format_duration(self.offset_ms)} before"
         return length if self.exclude is None else f"{length} before"
 
     @property
     def words(self) -> str:
-        """Return it in a sentence: `the last 30d`, `the last 30d before the event`."""
+        """Return it in a sentence: `the last 30d`, `the last 30d before the event`, `this month in UTC`."""
         length = format_duration(self.length_ms)
         if self.offset_ms:
             return f"the {length} until {format_duration(self.offset_ms)} before the event"
-        return f"the last {length}" if self.exclude is None else f"the last {length} before the event"
+        over = f"the last {length}" if self.this is None else f"this {self.this} in {self.zone}"
+        return over if self.exclude is None else f"{over} before the event"
 
 
 @dataclass(frozen=True)

@@ -203,8 +203,8 @@ class Rule(BaseModel):
         if self.reset_on_alert and has_condition:
             message = "`reset_on_alert` goes with `aggregate`, `window` and `limit`, not with `features` and `when`"
             raise ValueError(message)
-        if self.reset_on_alert and self.window is not None and not self.window.holds_its_event:
-            message = "`reset_on_alert` goes with a window that holds its event; leave out `exclude` and `offset`"
+        if self.reset_on_alert and self.window is not None and not self.window.is_plain:
+            message = "`reset_on_alert` goes with a window of a `length` that ends with its event"
             raise ValueError(message)
         if missing is not None:
             message = f"`{missing}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"

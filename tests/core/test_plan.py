@@ -153,7 +153,7 @@ def test_a_closed_window_reaches_its_length_and_an_open_one_1_ms_less(windows):
     ]
     plan = plan_of(*rules, allowed_lateness="5ms")
     expected = [lengths_ms[length] - (left == "open") for length, left, state in windows if state != "PAUSE"]
-    reaches = plan.window_reach_ms.tolist()
+    reaches = plan.windows.reach_ms.tolist()
     assert plan.reach_ms.tolist() == expected
     features = plan.feature_arrays
     named = zip(features.window.tolist(), features.on_trial.tolist(), strict=True)
@@ -196,7 +196,7 @@ def test_rules_that_differ_in_their_limits_share_a_feature_and_stand_in_the_orde
     assert features.falling_from.tolist() == [2, 6, 7]
     assert features.other_from.tolist() == [4, 6, 7]
     assert features.rules_end.tolist() == [5, 6, 7]
-    assert plan.window_reach_ms[features.window].tolist() == [3_600_000, 7_200_000, 3_600_000]
+    assert plan.windows.reach_ms[features.window].tolist() == [3_600_000, 7_200_000, 3_600_000]
 
 
 def test_every_function_of_a_rule_is_made_of_operations_of_the_kernel_and_in_the_published_schema():

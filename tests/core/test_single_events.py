@@ -256,8 +256,8 @@ def test_the_features_of_rules_have_no_second_column_and_count_all_events():
 )
 def test_a_window_reads_the_cells_that_its_functions_need_and_others_read_none(wanted, read):
     plan = FeatureEngine([*wanted, Wanted("FIRST", length_ms=50)]).plan
-    reads = cells_read_of(plan.feature_arrays, plan.window_until_ms)
-    read_of = dict(zip(plan.window_reach_ms.tolist(), reads.tolist(), strict=True))
+    reads = cells_read_of(plan.feature_arrays, plan.windows)
+    read_of = dict(zip(plan.windows.reach_ms.tolist(), reads.tolist(), strict=True))
     assert read_of == {1: 0, 10: read, 25: 0, 50: FIRST_CELL + FIRST_VALUE, 100: 0}
 
 

@@ -66,7 +66,12 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
     texts = pa.array(table.event_texts(table.take(different)), pa.string())
     times_ms = table.times_ms(events)
     of_events = (values["key"].to_pylist(), values["event_id"].to_pylist(), times_ms.tolist())
-    begins_ms = np.array([rule.longest_window.begins_ms for rule in rules], np.int64)[index]
+    starts_ms = times_ms - np.array([rule.longest_window.begins_ms for rule in rules], np.int64)[index]
+    for number, rule in enumerate(rules):
+        if any(feature.window.this is not None for feature in rule.features.values()):
+            here = index == number
+            of_windows = [feature.window.starts_ms(times_ms[here]) for feature in rule.features.values()]
+            starts_ms[here] = np.min(of_windows, axis=0)
     ends_ms = np.array([rule.ends_ms for rule in rules], np.int64)[index]
     values |= {
         "alert_id": pa.array(list(map(alert_id, [rules[rule] for rule in index.tolist()], *of_events)), pa.string()),
@@ -75,7 +80,7 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
         "rule": pa.array([rule.sentence() for rule in rules], pa.string()).take(of_rule),
         "warm": pa.array(fired.warm[chosen]),
         **results.columns(chosen),
-        "window_start": pa.array(times_ms - begins_ms).cast(TIME),
+        "window_start": pa.array(starts_ms).cast(TIME),
         "window_end": pa.array(times_ms - ends_ms).cast(TIME),
         "event": texts.take(pa.array(event)),
         **decided.columns(chosen),

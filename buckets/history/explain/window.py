@@ -53,7 +53,8 @@ def explain_window(
     """
     arrivals, of = history.arrivals, _field_of(named)
     window, time_ms = named.feature.window, int(arrivals.times_ms[history.target])
-    start_ms, end_ms = time_ms - window.reach_ms, time_ms - window.offset_ms
+    end_ms = time_ms - window.offset_ms
+    start_ms = int(window.starts_ms(np.array([time_ms]))[0]) + (window.left == "open")
     reset_ms = None if reset_ms is None or reset_ms < start_ms else reset_ms
     rows = np.flatnonzero((arrivals.times_ms >= start_ms) & (arrivals.times_ms <= end_ms))
     rows = rows if window.holds_its_event else rows[rows != history.target]
@@ -134,6 +135,7 @@ def _feature(
     """Return a feature at an arrival, with what has been found in its window."""
     arrivals, row = at
     window = named.feature.window
+    (start_ms,) = window.starts_ms(arrivals.times_ms[row : row + 1]).tolist()
     end_ms = int(arrivals.times_ms[row]) - window.offset_ms
     return FeatureThen(
         name=named.name,
@@ -142,7 +144,7 @@ def _feature(
         where=describe_filter(named.counted or named.group_where),
         window=window.text,
         left=window.left,
-        start_ms=end_ms - window.length_ms,
+        start_ms=start_ms,
         end_ms=end_ms,
         value=plain.shown,
         why_null=plain.why_null,
