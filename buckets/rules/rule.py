@@ -261,6 +261,12 @@ class Rule(BaseModel):
         return any(policy.depends_on_alerts for policy in self.policies)
 
     @property
+    def is_count(self) -> bool:
+        """Return whether its one feature is a count, which is 0 and not NULL without events."""
+        (feature,) = self.features.values()
+        return feature.aggregate.operation == COUNT
+
+    @property
     def measure(self) -> str | None:
         """Return the field of the one feature of a rule in the short form; None for a count, and for other rules."""
         return self.features[VALUE].of if self.is_short else None

@@ -154,9 +154,11 @@ def _limit_columns(pieces: Sequence[_FiredRows]) -> dict[str, pa.Array]:
     of_rules = [chosen_rows(of.judged.compared, of.rows) for of in pieces if of.judged.compared is not None]
     compared = Rows(*map(np.concatenate, zip(*of_rules, strict=True)))
     scales = [of.judged.features[VALUE].values.scale - extra_digits(of.judged.rule) for of in pieces]
+    are_counts = [of.judged.rule.is_count for of in pieces]
     schema = pieces[0].judged.table.schema
+    sizes = [len(of.rows) for of in pieces]
     return {
-        **number_columns(np.repeat(scales, [len(of.rows) for of in pieces]), schema, row_columns(compared)),
+        **number_columns(np.repeat(scales, sizes), np.repeat(are_counts, sizes), schema, row_columns(compared)),
         "operator": pa.array([limit.operator for limit, size in limits if limit for _ in range(size)]),
         "limit": pa.array([format(limit.value, "f") for limit, size in limits if limit for _ in range(size)]),
     }
@@ -315,6 +317,7 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
     events, rules = pc.list_parent_indices(lists["rule"]), flat["rule"].to_numpy()
     rows = {name: flat[name].to_numpy(zero_copy_only=False) for name in names if name in ROW_COLUMNS}
     scales = np.array(plan.value_scales, np.int64) - [extra_digits(rule) for rule in plan.rules]
+    are_counts = np.array([rule.is_count for rule in plan.rules], np.bool_)
     rule_ids = pa.array([rule.rule_id for rule in plan.rules])
     versions = pa.array([rule.version for rule in plan.rules], pa.int32())
     columns = {
@@ -324,7 +327,7 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
         "ruleset_version": pa.array(np.full(len(rules), ruleset_version)),
         "key": compact["key"].cast(pa.string()).take(events),
         "event_time": compact["time_ms"].cast(TIME).take(events),
-        **number_columns(scales[rules], schema, rows),
+        **number_columns(scales[rules], are_counts[rules], schema, rows),
         "warm": flat["warm"],
         "fired": flat["fired"],
     }

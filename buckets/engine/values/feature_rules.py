@@ -221,7 +221,7 @@ def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
         rule, chosen = plan.rules[number], chosen_rows(rows, order[start:end])
         (named,) = rule.named_features()
         values = _values(chosen, plan.value_scales[number], extra_digits(rule))
-        if named.feature.aggregate.null_when == "never":
+        if rule.is_count:
             values = values._replace(valid=np.ones_like(values.valid), may_be_null=np.zeros_like(values.valid))
         features = {named.name: FeatureValues(named, values, chosen.event_count, group.warm(chosen.event, chosen.rule))}
         yield Judged(rule, group.table, chosen.event, features, chosen.fired, chosen)

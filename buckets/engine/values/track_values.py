@@ -231,8 +231,8 @@ def row_columns(rows: Rows) -> RowColumns:
     return {name: getattr(rows, name) for name in (_VALUES if is_known else ROW_COLUMNS)}
 
 
-def number_columns(scales: Int64s, schema: EventSchema, rows: RowColumns) -> dict[str, pa.Array]:
-    """Return value, bounds and counts as outputs have them; a value of no events is NULL.
+def number_columns(scales: Int64s, are_counts: Flags, schema: EventSchema, rows: RowColumns) -> dict[str, pa.Array]:
+    """Return value, bounds and counts as outputs have them; a value of no events is NULL, but for a count.
 
     `scales` are the digits after the point of what each row is of.
     """
@@ -248,9 +248,9 @@ def number_columns(scales: Int64s, schema: EventSchema, rows: RowColumns) -> dic
         lower = decimals(_times(rows["lower_whole"], beyond), rows["lower_micro"], factors, kind)
         upper = decimals(_times(rows["upper_whole"], beyond), rows["upper_micro"], factors, kind)
     return {
-        "value": _null_without_events(value, count),
-        "lower": _null_without_events(lower, count_upper),
-        "upper": _null_without_events(upper, count_upper),
+        "value": _null_without_events(value, count + are_counts),
+        "lower": _null_without_events(lower, count_upper + are_counts),
+        "upper": _null_without_events(upper, count_upper + are_counts),
         "exact": pa.array(exact),
         "count": pa.array(count),
         "count_lower": pa.array(count_lower),
