@@ -122,6 +122,22 @@ def same_bytes(one, at, other, other_at, length):
     return True
 
 
+@inlined
+def hash_bytes(pool, start, length):
+    """Return a hash of some bytes, never 0."""
+    mixed, factor = np.uint64(length), np.uint64(0x9E3779B97F4A7C15)
+    byte = 0
+    while byte + 8 <= length:
+        mixed = (mixed ^ read_word(pool, start + byte)) * factor
+        mixed ^= mixed >> np.uint64(29)
+        byte += 8
+    while byte < length:
+        mixed = (mixed ^ np.uint64(pool[start + byte])) * factor
+        mixed ^= mixed >> np.uint64(29)
+        byte += 1
+    return mixed | np.uint64(1)
+
+
 @compiled
 def copy_strings(pool, at, start, data):
     """Copy byte strings from places in a pool to `start` in `data`."""

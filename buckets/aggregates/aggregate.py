@@ -15,6 +15,7 @@ from buckets.aggregates.plain import CountedEvents, PlainValue
 FieldKind = Literal["measure", "long", "string", "boolean"]
 NUMBERS: Final[tuple[FieldKind, ...]] = ("measure", "long")
 ANY_FIELD: Final[tuple[FieldKind, ...]] = ("measure", "long", "string", "boolean")
+ValueKind = Literal["number", "text", "boolean"]
 INFINITY: Final = Decimal("Infinity")
 
 
@@ -41,23 +42,25 @@ class ValueRange:
 class Own:
     """What the events themselves say, computed where it is asked for; few aggregates ask for more than the scale."""
 
+    kind: ValueKind  # what its values are
     scale: int  # digits after the point of the feature's field; 0 where it has none
     times_ms: Callable[[], npt.NDArray[np.int64]]  # when each happened
     counts: Callable[[], Flags]  # whether the feature counts the event
     has_value: Callable[[], Flags]  # whether it has a value in the feature's field
-    value: Callable[[], npt.NDArray[np.int64]]  # the feature's field, as integers; 0 where it has none
+    value: Callable[[], Integers]  # the feature's field, as integers or texts; 0 where it has none
 
 
 class Values(NamedTuple):
     """A feature at some events."""
 
-    scaled: Integers  # the values times `10**scale`, `(events,)`; of a boolean 0 and 1
+    scaled: Integers  # the values times `10**scale`, `(events,)`; of a boolean 0 and 1; of a text itself, as an object
     scale: int  # digits after the point
     valid: Flags  # which are not NULL
     lower: Integers  # the least that each can be with `tail: all`, where it is not NULL
     upper: Integers  # the greatest
     may_be_null: Flags  # which may be NULL, as far as is known
     exact: Flags  # which are known to the last digit
+    kind: ValueKind = "number"  # what they are
 
 
 class Aggregate(ABC):
@@ -70,7 +73,8 @@ class Aggregate(ABC):
             with the first component; empty where rules in the short form cannot have it.
         takes: of which kinds of field it may be; empty if it needs none.
         null_when: of which events it is NULL, or never, as the documentation says it.
-        is_boolean: whether it is true or false, and no number.
+        is_boolean: whether it is true or false, whatever its field is.
+        keeps_kind: whether it is a value of its field: a text or a boolean where the field is one.
         needs_raw_events: whether it looks at single events, so that its window has to lie in the tail.
         by_value: whether it counts events that share the value of its field, which is a grouping of its own.
         needs_p: whether it requires a percentile.
@@ -83,6 +87,7 @@ class Aggregate(ABC):
     takes: ClassVar[tuple[FieldKind, ...]] = NUMBERS
     null_when: ClassVar[str] = "of no event"
     is_boolean: ClassVar[bool] = False
+    keeps_kind: ClassVar[bool] = False
     needs_raw_events: ClassVar[bool] = False
     by_value: ClassVar[bool] = False
     needs_p: ClassVar[bool] = False
@@ -92,6 +97,12 @@ class Aggregate(ABC):
         """Return the aggregate of another percentile."""
         message = f"{self.phrase} has no percentile"
         raise TypeError(message)
+
+    def kind(self, field: FieldKind | None) -> ValueKind:
+        """Return what its values are, of a kind of field; None for no field."""
+        if self.is_boolean or (self.keeps_kind and field == "boolean"):
+            return "boolean"
+        return "text" if self.keeps_kind and field == "string" else "number"
 
     @property
     def operation(self) -> int:

@@ -37,11 +37,11 @@ EVENTS: Final = Component(COUNT)  # How many events count
 class Computed(NamedTuple):
     """A component at some events, value and bounds as the kernel gives them: arrays `(events,)`; see `Rows`."""
 
-    whole: npt.NDArray[np.int64]
+    whole: Integers  # or texts, as objects
     micro: npt.NDArray[np.int32]
-    lower_whole: npt.NDArray[np.int64]
+    lower_whole: Integers
     lower_micro: npt.NDArray[np.int32]
-    upper_whole: npt.NDArray[np.int64]
+    upper_whole: Integers
     upper_micro: npt.NDArray[np.int32]
     event_count: npt.NDArray[np.int64]
     count_lower: npt.NDArray[np.int64]

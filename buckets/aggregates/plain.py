@@ -18,7 +18,7 @@ class CountedEvents:
     """The events that an aggregate counts, by time and those of one time as they arrived."""
 
     times_ms: Sequence[int]  # when each happened
-    # the value of each, an integer of a measure or a `long`; None where the aggregate looks at no field
+    # the value of each: an integer of a measure or a `long`, a text, or a boolean; None where it looks at no field
     values: Sequence[Any]
     own: int | None  # the index of the event whose window it is; None where it does not count itself
     end_ms: int  # the time of that event
@@ -39,13 +39,18 @@ class CountedEvents:
 class PlainValue:
     """A value."""
 
-    exact: Fraction | bool | None  # to the last digit, unrounded where it is a quotient; None where there is none
-    shown: Decimal | bool | None  # as results show it; a truth of a boolean aggregate
+    exact: Fraction | bool | str | None  # to the last digit, unrounded where it is a quotient; None where there is none
+    shown: Decimal | bool | str | None  # as results show it
     why_null: str | None = None  # why there is none
 
 
 NO_EVENT: Final = PlainValue(None, None, "no event in its window counts")
 NONE_BEFORE: Final = PlainValue(None, None, "no event before this one counts")
+
+
+def plain_value(value: Fraction | int | bool | str, scale: int, extra_digits: int = 0) -> PlainValue:
+    """Return a value of a field: a text or a boolean as it is, a number as `plain_number`."""
+    return PlainValue(value, value) if isinstance(value, bool | str) else plain_number(value, scale, extra_digits)
 
 
 def plain_number(scaled: Fraction | int, scale: int, extra_digits: int = 0) -> PlainValue:

@@ -26,7 +26,7 @@ from buckets.aggregates.component import (
     Computed,
     joined,
 )
-from buckets.aggregates.plain import NO_EVENT, NONE_BEFORE, CountedEvents, PlainValue, plain_number
+from buckets.aggregates.plain import NO_EVENT, NONE_BEFORE, CountedEvents, PlainValue, plain_number, plain_value
 
 _DISTINCT = Component(COUNT_DISTINCT, "digest_high", "digest_low")
 
@@ -47,13 +47,21 @@ class _SingleEvent(Aggregate):
         return (self._component,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
-        return _of_event(computed[self._component], own.scale)
+        values = _of_event(computed[self._component], own.scale)
+        return values._replace(kind=own.kind) if self.keeps_kind else values
 
     def plain(self, events: CountedEvents, scale: int) -> PlainValue:
-        return plain_number(self._pick(events.values), scale, self.extra_digits) if len(events) else NO_EVENT
+        return plain_value(self._pick(events.values), scale, self.extra_digits) if len(events) else NO_EVENT
 
     def value_range(self, field: ValueRange, reach_ms: int, counts_itself: bool) -> ValueRange:
         return field.of_events(counts_itself)
+
+
+class _Kept(_SingleEvent):
+    """The value of a field in one event, which may be a text or a boolean."""
+
+    takes = ANY_FIELD
+    keeps_kind = True
 
 
 class _SecondsSince(_SingleEvent):
@@ -78,7 +86,7 @@ class _SecondsSince(_SingleEvent):
 
 
 class _Before(_SingleEvent):
-    """The value of a field in the latest event before this one."""
+    """What the latest event before this one says."""
 
     null_when = "without one"
 
@@ -90,11 +98,15 @@ class _Before(_SingleEvent):
         return super().value_range(field, reach_ms, counts_itself=False)
 
 
+class _Previous(_Before, _Kept):
+    """The value of a field in the latest event before this one."""
+
+
 class _SecondsSinceBefore(_Before, _SecondsSince):
     """How long before each event the latest one before it was."""
 
 
-class _Last(_SingleEvent):
+class _Last(_Kept):
     def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
         return np.maximum(computed[self._component].event_count, own.counts() & own.has_value())
 
@@ -112,6 +124,7 @@ class _Last(_SingleEvent):
             upper=np.where(itself, value, before.upper),
             may_be_null=~itself & before.may_be_null,
             exact=itself | before.exact,
+            kind=own.kind,
         )
 
 
@@ -185,8 +198,8 @@ def _middle(values: Sequence[int]) -> Fraction:
 
 
 def _most_frequent(values: Sequence[int]) -> int:
-    times = Counter(values)
-    return min(times, key=lambda value: (-times[value], value))
+    last, times = {value: at for at, value in enumerate(values)}, Counter(values)
+    return max(last, key=lambda value: (times[value], last[value]))
 
 
 def _ordinal(p: Decimal) -> str:
@@ -204,7 +217,7 @@ def _pick(p: Decimal, values: Sequence[int]) -> int:
 
 AGGREGATES: dict[str, Aggregate] = {
     "count_distinct": _CountDistinct(),
-    "first": _SingleEvent("The value of the earliest event.", "the first", Component(FIRST, "value"), itemgetter(0)),
+    "first": _Kept("The value of the earliest event.", "the first", Component(FIRST, "value"), itemgetter(0)),
     "last": _Last(
         "The value of the latest event, which may be this one.",
         "the last",
@@ -217,11 +230,14 @@ AGGREGATES: dict[str, Aggregate] = {
         Component(MEDIAN, "value"),
         _middle,
     ),
-    "mode": _SingleEvent(
-        "The most frequent value; of several the least.", "the most frequent", Component(MODE, "value"), _most_frequent
+    "mode": _Kept(
+        "The most frequent value; of several the one that reached its number of events latest, by event time.",
+        "the most frequent",
+        Component(MODE, "value"),
+        _most_frequent,
     ),
     "percentile": _Percentile(Decimal(50)),
-    "previous": _Before(
+    "previous": _Previous(
         "The value of the latest event before this one.", "the previous", Component(PREVIOUS, "value"), itemgetter(-1)
     ),
     "time_since_first": _SecondsSince(

@@ -82,6 +82,7 @@ class _IsFirst(Aggregate):
             upper=upper.astype(np.int64),
             may_be_null=~everywhere,
             exact=lower == upper,
+            kind="boolean",
         )
 
     def plain(self, events: CountedEvents, scale: int) -> PlainValue:

@@ -127,5 +127,7 @@ def _bounds(term: dict[str, Any]) -> str:
     """Say between which bounds the value of a feature lies, on a line of its own; nothing where it is exact."""
     if term["exact"]:
         return ""
+    if term.get("type") == "text":
+        return "\nor another text, or none"
     lower, upper = (term_value({"value": term[side]}) for side in ("lower", "upper"))
     return f"\n{lower} to {upper}{', or none' if term.get('may_be_null') else ''}"

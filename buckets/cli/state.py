@@ -20,6 +20,7 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.moment import exact_time_text, iso_text
 from buckets.numbers.fixed_point import format_scaled
+from buckets.printable import one_line
 from buckets.rules.group import Group
 from buckets.state_transfer.export_manifest import KEYS, PAGES, ExportManifest
 from buckets.stores.location import in_file_system, location
@@ -103,7 +104,7 @@ def show(
     console = Terminal()
     with console.status("Reading the state…"):
         spark = start_session("buckets state show", shards=2, checkpoint=checkpoint)
-        timeline = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
+        timeline = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, chosen.text_columns(schema))
     if timeline is None:
         message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"
         raise BucketsError(message)
@@ -133,8 +134,8 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
         for column, measure in enumerate(group.measures):
             scale = group.digits(measure, schema)
             least, greatest = cell.least[column], cell.greatest[column]
-            total = None if least is None else cell.plus[column] - cell.minus[column]
-            texts = ["none" if value is None else format_scaled(value, scale) for value in (total, least, greatest)]
+            total = least if isinstance(least, str | None) else cell.plus[column] - cell.minus[column]
+            texts = [_shown(value, scale) for value in (total, least, greatest)]
             numbers += texts if in_columns else [f"{measure}: {', '.join(texts)}"]
         span = format_duration(cell.last_ms - cell.first_ms)
         what = cell.event_id if cell.event_id is not None else f"bucket, events over {span}"
@@ -142,6 +143,12 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
         page = "head" if cell.page is None else str(cell.page)
         table.add_row(exact_time_text(cell.first_ms), what, f"{cell.events:,}", *values, page)
     return table
+
+
+def _shown(value: int | str | None, scale: int) -> str:
+    if isinstance(value, str):
+        return one_line(value)
+    return "none" if value is None else format_scaled(value, scale)
 
 
 def find_group(groups: dict[str, Group], wanted: str) -> Group:

@@ -34,6 +34,7 @@ class Context(NamedTuple):
     cells_read: npt.NDArray[np.int64]
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
     needs_extremes: npt.NDArray[np.bool_]
+    is_text: npt.NDArray[np.bool_]  # bool `(columns,)`, whether a column holds texts
     tiers: Tiers  # the buckets older than the tail
     policy: Policy  # what happens to events that break the order
     paging: Paging  # how timelines are cut

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.aggregates.component import AVG, COUNT, MAX, MIN, SUM
-from buckets.compiled import allocating, inlined, leaf, read_word
+from buckets.byte_strings import hash_bytes
+from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.bounds import count_in, maybe_in, uncertain_bound, uncertain_value
 from buckets.kernel.context import Context
 from buckets.kernel.plan import ABOVE, ALWAYS, AT_LEAST, AT_MOST, BELOW, EVERY, EXACTLY, NEVER, NOT, RuleArrays
@@ -198,7 +199,6 @@ def _first(numbers, begin, end):
 
 _FREE: Final = 0
 _FEWEST_SLOTS: Final = 16
-_FACTOR: Final = 0x9E3779B97F4A7C15
 
 
 class KnownIds(NamedTuple):
@@ -225,26 +225,10 @@ def new_known_ids(ids):
     return KnownIds(np.zeros(1, np.int64), np.zeros(capacity, np.uint64), np.empty(capacity, np.int64))
 
 
-@inlined
-def _hash(pool, start, length):
-    """Return a hash of some bytes, never 0."""
-    mixed, factor = np.uint64(length), np.uint64(_FACTOR)
-    byte = 0
-    while byte + 8 <= length:
-        mixed = (mixed ^ read_word(pool, start + byte)) * factor
-        mixed ^= mixed >> np.uint64(29)
-        byte += 8
-    while byte < length:
-        mixed = (mixed ^ np.uint64(pool[start + byte])) * factor
-        mixed ^= mixed >> np.uint64(29)
-        byte += 1
-    return mixed | np.uint64(1)
-
-
 @leaf
 def learn_id(ids: KnownIds, pool, start, length, time_ms):
     """Take an id in."""
-    mixed, mask = _hash(pool, start, length), ids.slots[0] - 1
+    mixed, mask = hash_bytes(pool, start, length), ids.slots[0] - 1
     slot = np.int64(mixed >> np.uint64(32)) & mask
     while ids.hash[slot] != _FREE:
         slot = (slot + 1) & mask
@@ -268,7 +252,7 @@ def find_repeat(ids: KnownIds, timeline: Timeline, pool, start, length, time_ms,
 
     Of several the one that is nearest to a time, and of two that are as near the earlier one.
     """
-    mixed, mask = _hash(pool, start, length), ids.slots[0] - 1
+    mixed, mask = hash_bytes(pool, start, length), ids.slots[0] - 1
     slot, found = np.int64(mixed >> np.uint64(32)) & mask, np.int64(-1)
     while ids.hash[slot] != _FREE:
         other_ms = ids.time_ms[slot]

@@ -88,17 +88,20 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
     if is_found:
         lower = timeline.first_ms[cell] if is_time else timeline.extremes[0, column, cell]
         upper = timeline.last_ms[cell] if is_time else timeline.extremes[1, column, cell]
-    value = upper
+    value, is_raw_text = upper, not is_time and timeline.is_text[column] and is_found and is_raw(timeline, cell)
     nulls = np.int64(0) if is_time else edges.nulls[column, window]
     some_count = edges.is_uncertain[window] and _counted_at_edge(edges, counted, window) > nulls
     if some_count and (is_first or not is_found):
         least = edges.first_ms[window] if is_time else edges.extremes[0, column, window]
         value = edges.last_ms[window] if is_time else edges.extremes[1, column, window]
+        is_raw_text = False
         if nulls == 0 and (counted < 0 or edges.extremes[0, counted, window] > 0):
             lower, upper, is_sure = least, value, True
         else:
             lower, upper = min(lower, least), max(upper, value)
         is_found = True
+    if not is_time and timeline.is_text[column] and is_found and not is_raw_text:
+        lower = np.int64(_NO_PLACE)
     return FoundValue(value, np.int64(0), lower, upper, np.int64(is_found), np.int64(is_sure), np.int64(is_found))
 
 
@@ -136,6 +139,7 @@ def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, feat
     return FoundValue(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
 
 
+_NO_PLACE = -1  # The lower bound of a text that is not known: no text has this place
 _ALL = 10_000  # Hundredths of a per cent in all
 _HALF = 500_000  # Millionths
 
@@ -183,6 +187,8 @@ def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features
         lower, upper = _extremes(timeline, edges, features, feature, maybe)
         if known == 0 and events > 0:
             value = upper
+        if timeline.is_text[features.measure[feature]]:
+            lower = np.int64(_NO_PLACE)
     return FoundValue(value, micro, lower, upper, events, events, events + maybe)
 
 

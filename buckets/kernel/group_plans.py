@@ -29,6 +29,7 @@ class GroupPlans(NamedTuple):
     cells_read: Int64s  # int64 `(windows,)`, which cells of each window are read one by one
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
     needs_extremes: npt.NDArray[np.bool_]
+    is_text: npt.NDArray[np.bool_]  # bool `(columns,)`, whether a column holds texts
     # int64 `(groups + 1,)` each: where the features, rules, tiers, windows and columns of each group begin
     feature_start: Int64s
     rule_start: Int64s
@@ -68,6 +69,7 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
         ),
         cells_read=np.concatenate(read),
         needs_extremes=np.concatenate(extremes),
+        is_text=np.concatenate([plan.is_text for plan in plans]),
         feature_start=_starts([each.operation for each in features]),
         rule_start=_starts([each.number for each in rules]),
         tier_start=_starts([each.after_ms for each in tiers]),
@@ -130,6 +132,7 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
         ),
         plans.cells_read[window:window_end],
         plans.needs_extremes[plans.column_start[group] : plans.column_start[group + 1]],
+        plans.is_text[plans.column_start[group] : plans.column_start[group + 1]],
         Tiers(tiers.after_ms[e:f], tiers.resolution_ms[e:f]),
         Policy(
             plans.horizon_ms[group],

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.aggregates.component import MODE
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, learn_ids, new_known_ids
@@ -39,7 +40,13 @@ from buckets.kernel.outcome import (
     EventOutcomes,
 )
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
-from buckets.kernel.ranked_values import DistinctValues, RankedValues, new_distinct_values, new_ranked_values
+from buckets.kernel.ranked_values import (
+    DistinctValues,
+    RankedValues,
+    new_distinct_values,
+    new_ranked_values,
+    share_texts,
+)
 from buckets.kernel.result_rows import Rows, cut_at_resets, keep_resets, reset_fired, stand_at_resets, with_room
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
@@ -345,6 +352,15 @@ def _needed_room(layout: Layout, key):
 
 
 @leaf
+def _share_texts(work: Work, context: Context, first, pool):
+    """Let equal texts of a key be at one place, in columns whose most frequent text is asked for."""
+    features = context.features
+    for feature in range(features.operation.shape[0]):
+        if features.operation[feature] == MODE and context.is_text[features.measure[feature]]:
+            share_texts(work.timeline, work.ranked, features.measure[feature], first, pool)
+
+
+@leaf
 def _take_in_keys(
     work: Work,
     layout: Layout,
@@ -382,6 +398,8 @@ def _take_in_keys(
             if clock_ms != NO_CLOCK:
                 set_borders(work.borders, context.tiers, clock_ms)
             work.ranked.key_end[0] = end
+            if context.has_event_features:
+                _share_texts(work, context, event, events.pool)
         event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, outcomes)
         at, (size, pages) = encoded_start[key], _needed_room(layout, key)
         if event < end or at + size > encoded.shape[0] or not has_page_room(written, size, pages):
@@ -426,7 +444,7 @@ def score_keys(
     target_start = np.zeros(2, np.int64)
     target_start[1] = most + largest // context.paging.page_cells + 2
     work = Work(
-        timeline=new_timeline(largest, context.needs_extremes),
+        timeline=new_timeline(largest, context.needs_extremes, context.is_text),
         directory=directory,
         edges=new_edges(context.windows.reach_ms.shape[0], columns),
         distinct=new_distinct_values(context.features, largest),

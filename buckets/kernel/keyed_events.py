@@ -14,6 +14,7 @@ from buckets.numbers import varint
 from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.head import FROM_THE_BEGINNING, Directory, new_directory, read_entry_count, read_head
 from buckets.timeline.tiers import Paging, Tiers, kept_from_ms, set_borders, width_at
+from buckets.timeline.timeline import text_place
 
 Int64s = npt.NDArray[np.int64]
 NO_TRACK = -1
@@ -28,7 +29,9 @@ class KeyedEvents(NamedTuple):
     key_start: Int64s  # int64 `(keys + 1,)`, where each key's events begin
     rows: Int64s  # int64 `(events,)`, the row of each event; one has as many events as it has groups
     times_ms: Int64s  # int64 `(rows,)`
-    values: Int64s  # int64 `(tracks, rows)`, scaled measures and what else groups keep
+    # int64 `(tracks, rows)`, scaled measures and what else groups keep; of texts, where they lie in the bytes of `ids`,
+    # behind the ids, as `timeline.text_place` says it
+    values: Int64s
     nulls: npt.NDArray[np.bool_]  # bool `(tracks, rows)`, where an event has no value; `values` means nothing there
     track: Int64s  # int64 `(columns,)`, of each column of all plans; NO_TRACK for one that no rule reads any more
     ids: ByteStrings  # the events' ids, in UTF-8
@@ -127,9 +130,11 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
     for column in range(columns):
         track = events.track[first_column + column]
         if track != NO_TRACK:
+            moved = text_place(ids_at, 0) if plans.is_text[first_column + column] else np.int64(0)
             for event in range(size):
                 row = events.rows[first + event]
-                of_group.values[column, event] = events.values[track, row]
+                value = events.values[track, row]
+                of_group.values[column, event] = value + (moved if value != 0 else np.int64(0))
                 of_group.nulls[column, event] = events.nulls[track, row]
     return of_group
 

@@ -107,6 +107,7 @@ class GroupPlan:
     windows: Windows  # the different windows
     # bool, shape `(measures,)`: whether some rule asks for a measure's min or max
     needs_extremes: npt.NDArray[np.bool_]
+    is_text: npt.NDArray[np.bool_]  # bool, shape `(measures,)`: whether a column holds texts
     horizon_ms: int  # longest window of all live rules, plus allowed lateness
     late: int  # late policy, ADD | EVALUATE | DROP
     collision: int  # collision policy, KEEP | KEEP_FIRST | REPLACE
@@ -201,6 +202,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         reach_ms=_int64s([feature.reach_ms for feature in computed]),
         windows=_windows(windows),
         needs_extremes=np.array([index in extremes for index in range(len(group.measures))], np.bool_),
+        is_text=np.array(group.text_columns(schema), np.bool_),
         horizon_ms=group.longest_window_ms + engine.allowed_lateness,
         late=LATE_POLICIES[engine.late],
         collision=COLLISION_POLICIES[engine.collision],

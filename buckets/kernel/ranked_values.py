@@ -3,7 +3,8 @@
 For a key and a batch all values that may come into a window are known ahead: those of its cells, and those of the
 key's events that are still to come. They are sorted once. The leaves of a binary tree are the different ones, from the
 least to the greatest, and hold how often each stands in cells `[first, end)`; a node holds the sum of its two
-children, or for the mode the greater one. With the values `1 1 3 5` it is
+children, or for the mode the greater one, where a leaf has the last of its cells behind its number. With the values
+`1 1 3 5` it is
 
         4               2
       3   1           2   1
@@ -23,12 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.aggregates.component import COUNT_DISTINCT, MODE, PERCENTILE
+from buckets.byte_strings import hash_bytes
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.window_edges import Edges
-from buckets.timeline.timeline import Timeline, is_null
+from buckets.timeline.timeline import Timeline, is_null, is_raw, same_texts, text_length, text_start
 
 _NO_KEY = -1
+_CELL_BITS = 32
 _UNKNOWN, _NOT_COUNTED = -2, -1
 
 
@@ -54,6 +57,7 @@ class RankedValues(NamedTuple):
     room: npt.NDArray[np.int64]  # int64 `(capacity,)`, for sorting
     # int64 `(tables, capacity)`, of each cell in `[first, end)` the rank that was counted; below 0 for none
     rank: npt.NDArray[np.int64]
+    texts: npt.NDArray[np.int64]  # int64 `(slots,)`, room for a table of the places of texts
     # int64 `(tables, 4 * capacity)`, the root at 1, the children of node n at 2n and 2n + 1
     tree: npt.NDArray[np.int64]
 
@@ -102,6 +106,7 @@ def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
         np.empty((tables, capacity), np.int64),
         np.empty(capacity, np.int64),
         np.empty((tables, capacity), np.int64),
+        np.empty(_slots_for(capacity), np.int64),
         np.empty((tables, 4 * capacity), np.int64),
     )
 
@@ -134,6 +139,8 @@ def _sort(numbers, room, size):
 def _is_counted(timeline: Timeline, counted, column, cell):
     """Return whether a cell holds one event, and that is counted and has a value."""
     if timeline.prefix_count[cell + 1] - timeline.prefix_count[cell] != 1 or is_null(timeline, column, cell):
+        return False
+    if timeline.is_text[column] and not is_raw(timeline, cell):
         return False
     return counted < 0 or timeline.extremes[0, counted, cell] != 0
 
@@ -187,11 +194,16 @@ def _rank_of(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, 
 
 
 @leaf
-def _count(ranked: RankedValues, table, is_mode, rank, step):
-    """Let a value come in (step 1) or leave (step -1)."""
+def _count(ranked: RankedValues, table, is_mode, rank, step, cell):
+    """Let a value come in (step 1) or leave (step -1) with a cell."""
     tree = ranked.tree[table]
     node = ranked.leaves[table] + rank
-    tree[node] += step
+    if not is_mode:
+        tree[node] += step
+    elif step < 0:
+        tree[node] -= np.int64(1) << _CELL_BITS
+    else:
+        tree[node] = (((tree[node] >> _CELL_BITS) + 1) << _CELL_BITS) | np.int64(cell)
     ranked.events[table] += step
     node >>= 1
     while node > 0:
@@ -220,7 +232,7 @@ def count_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, feature
     stands = ranked.changes[table] == changes and ranked.first[table] <= first <= known_end <= end
     for cell in range(ranked.first[table], first if stands else known_end):
         if ranked.rank[table, cell] >= 0:
-            _count(ranked, table, is_mode, ranked.rank[table, cell], -1)
+            _count(ranked, table, is_mode, ranked.rank[table, cell], -1, cell)
     ranked.first[table] = first
     ranked.changes[table] = changes
     cell = known_end if stands else first
@@ -232,7 +244,7 @@ def count_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, feature
             continue
         ranked.rank[table, cell] = rank
         if rank >= 0:
-            _count(ranked, table, is_mode, rank, 1)
+            _count(ranked, table, is_mode, rank, 1, cell)
         cell += 1
     ranked.end[table] = end
     return ranked.events[table]
@@ -240,7 +252,7 @@ def count_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, feature
 
 @leaf
 def ranked_value(ranked: RankedValues, table, is_mode, nth):
-    """Return the n-th least value that a tree counts, from 1; of a mode's the most frequent, of several the least.
+    """Return the n-th least value that a tree counts, from 1; of a mode's the most frequent, of several the last.
 
     Cost: O(log values).
     """
@@ -255,6 +267,35 @@ def ranked_value(ranked: RankedValues, table, is_mode, nth):
             nth -= tree[node] if is_right else np.int64(0)
             node += is_right
     return ranked.value[table, node - leaves]
+
+
+@inlined
+def _shared(slot, slots, pool, place):
+    """Return the first place that a table knows of a text; it takes in one that is new."""
+    at = np.int64(hash_bytes(pool, text_start(place), text_length(place)) >> np.uint64(32)) & (slots - 1)
+    while slot[at] != _FREE and not same_texts(pool, slot[at], place):
+        at = (at + 1) & (slots - 1)
+    if slot[at] == _FREE:
+        slot[at] = place
+    return slot[at]
+
+
+@leaf
+def share_texts(timeline: Timeline, ranked: RankedValues, column, first, pool) -> None:
+    """Let equal texts of a key be at one place, in its cells and in its events from `first` on, so that it ranks them.
+
+    Cost: O(cells and events).
+    """
+    slots, end = _slots_for(timeline.size[0] + ranked.key_end[0] - first), ranked.key_end[0]
+    ranked.texts[:slots] = _FREE
+    for cell in range(timeline.size[0]):
+        if is_raw(timeline, cell) and not is_null(timeline, column, cell) and timeline.extremes[0, column, cell] != 0:
+            place = _shared(ranked.texts, slots, pool, timeline.extremes[0, column, cell])
+            timeline.extremes[0, column, cell] = place
+            timeline.extremes[1, column, cell] = place
+    for event in range(first, end):
+        if not ranked.nulls_to_come[column, event] and ranked.to_come[column, event] != 0:
+            ranked.to_come[column, event] = _shared(ranked.texts, slots, pool, ranked.to_come[column, event])
 
 
 _FEWEST_SLOTS = 16

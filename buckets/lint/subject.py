@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any, Final, Literal
 
-from buckets.aggregates.aggregate import ValueRange
+from buckets.aggregates.aggregate import ValueKind, ValueRange
 from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
@@ -16,7 +16,7 @@ from buckets.expressions.expression import Expression, Kind
 from buckets.lint.logic import TRUTH, Domain, Facts, between, conjuncts, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.condition import ARRAY_KINDS
-from buckets.rules.feature import NamedFeature
+from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_condition
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
@@ -59,9 +59,18 @@ def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings 
         return None
     kinds, domains = dict(facts.kinds), dict(facts.domains)
     for named in rule.named_features():
-        kinds[named.name] = "boolean" if named.feature.aggregate.is_boolean else "number"
+        kind = feature_kind(named.feature, schema)
+        if kind is not None:
+            kinds[named.name] = kind
         domains[Expression("field", value=named.name)] = _domain_of(named, rule, of_events, schema, engine)
     return Facts(kinds, domains)
+
+
+def feature_kind(feature: Feature, schema: EventSchema | None) -> ValueKind | None:
+    """Return what the values of a feature are; None where that depends on a schema, which is not known."""
+    if schema is None:
+        return None if feature.aggregate.keeps_kind else feature.aggregate.kind(None)
+    return feature.kind(schema)
 
 
 def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
@@ -89,7 +98,7 @@ def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bo
 def _domain_of(
     named: NamedFeature, rule: Rule, of_events: Facts, schema: EventSchema | None, engine: EngineSettings | None
 ) -> Domain:
-    aggregate = named.feature.aggregate
+    aggregate, kind = named.feature.aggregate, feature_kind(named.feature, schema)
     domain = Domain(members=TRUTH.members, may_be_null=False)
     if not aggregate.is_boolean:
         field, counts_itself = ValueRange(), False
@@ -103,6 +112,9 @@ def _domain_of(
                 field = ValueRange(*of_field.hull, of_field.digits, of_field.may_be_null, of_field.size)
         possible = aggregate.value_range(field, named.feature.window.reach_ms, counts_itself)
         domain = between(possible.lower, possible.upper, possible.digits, possible.may_be_null)
+        if kind != "number":
+            members = TRUTH.members if kind == "boolean" else None
+            domain = Domain(members=members, may_be_null=possible.may_be_null)
     # At an event that does not belong to the group of the feature it is NULL.
     is_seen = set(named.fields) <= set(rule.group_by)
     return domain if is_seen else replace(domain, may_be_null=True)

@@ -27,6 +27,16 @@ def write(out, at, number):
 
 
 @inlined
+def size_of(number):
+    """Return how many bytes a non-negative number takes."""
+    rest, size = np.uint64(number) >> np.uint64(7), np.int64(1)
+    while rest > np.uint64(0):
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@inlined
 def read(data, at):
     """Read a varint as uint64; returns it and the position after it."""
     number = np.uint64(0)

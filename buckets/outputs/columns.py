@@ -191,6 +191,7 @@ _TERMS = pa.list_(
             pa.field("may_be_null", pa.bool_()),
             pa.field("count", pa.int64()),
             pa.field("warm", pa.bool_()),
+            pa.field("type", pa.string()),
         ]
     )
 )

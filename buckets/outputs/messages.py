@@ -27,6 +27,7 @@ from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, format_scaled, rea
 from buckets.outputs import columns
 from buckets.outputs.columns import EVALUATIONS, OBJECTS, PUBLISHED
 from buckets.outputs.contract import load_contract
+from buckets.printable import one_line
 from buckets.resources import resource
 from buckets.rules.rule import value_scale
 from buckets.rules.rule_set import RuleSet
@@ -145,6 +146,8 @@ def term_value(term: dict[str, Any]) -> str:
     value = term["value"]
     if value is None:
         return "no value"
+    if term.get("type") == "text":
+        return one_line(value)
     return ("yes" if value else "no") if isinstance(value, bool) else readable(value)
 
 

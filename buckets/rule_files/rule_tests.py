@@ -58,10 +58,6 @@ def _number(value: Any) -> Decimal:
     return parse_decimal(str(value))
 
 
-def _feature_value(value: Any) -> Decimal | bool | None:
-    return value if value is None or isinstance(value, bool) else _number(value)
-
-
 _SCALAR = {"type": ["string", "number", "boolean", "null"]}
 _NUMBER = {"type": ["string", "number"]}
 FieldValue = Annotated[str | bool | None, BeforeValidator(_plain), WithJsonSchema(_SCALAR)]
@@ -73,7 +69,6 @@ EventValue = Annotated[
 ]
 """A field of an event, or an array: a list of such values."""
 ExactNumber = Annotated[Decimal, BeforeValidator(_number), WithJsonSchema(_NUMBER)]
-FeatureValue = Annotated[Decimal | bool | None, BeforeValidator(_feature_value), WithJsonSchema(_SCALAR)]
 Count = Annotated[int, WithJsonSchema({"type": ["string", "integer"]})]
 EventReference = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
 """An event of a test: its number, from 1, or its id."""
@@ -129,7 +124,7 @@ class _Outcome(BaseModel):
     count: Count | None = Field(default=None, description="How many events the window holds.")
     exact: bool | None = Field(default=None, description="Whether the value is exact.")
     warm: bool | None = Field(default=None, description="Whether the whole window is kept.")
-    features: dict[str, FeatureValue] = Field(default_factory=dict, description="Values of features by name.")
+    features: dict[str, FieldValue] = Field(default_factory=dict, description="Values of features by name.")
 
 
 class ExpectedAlert(_Outcome):

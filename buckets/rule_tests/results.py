@@ -119,8 +119,12 @@ _MOST_SHOWN = 5
 
 def terms_of(row: Row) -> dict[str, Any]:
     """Read the values of the features of an evaluation or alert, by name."""
-    terms = {term["name"]: term["value"] for term in json.loads(row["terms"] or "[]")}
-    return {name: Decimal(value) if isinstance(value, str) else value for name, value in terms.items()}
+    return {term["name"]: _value_of(term) for term in json.loads(row["terms"] or "[]")}
+
+
+def _value_of(term: Row) -> Any:
+    value = term["value"]
+    return Decimal(value) if isinstance(value, str) and "type" not in term else value
 
 
 def _alerts(table: pa.Table) -> list[Row]:

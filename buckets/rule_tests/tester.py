@@ -5,6 +5,7 @@ tests of a draft still hold when it is in force.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from buckets.evaluation import Evaluator
 from buckets.events.schema import EventSchema
 from buckets.lists.index import ListIndex, Lists
 from buckets.lists.list_file import base_of
+from buckets.numbers.fixed_point import parse_decimal
 from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedValue, RuleTest
 from buckets.rule_files.yaml_rules import RuleFile
 from buckets.rule_tests.given_events import Fault, as_text, given_events, say_nothing
@@ -144,7 +146,8 @@ class _Comparison:
             for field in type(entry.outcome).model_fields
             if field in entry.outcome.model_fields_set - _NOT_COLUMNS
         ]
-        pairs += [(("features", feature), value, terms[feature]) for feature, value in entry.outcome.features.items()]
+        features = entry.outcome.features.items()
+        pairs += [(("features", feature), _like(value, terms[feature]), terms[feature]) for feature, value in features]
         wrong = [(location, wanted, came) for location, wanted, came in pairs if wanted != came]
         if wrong:
             fields = "; ".join(f"expected {at[-1]} {shown(wanted)}, came {shown(came)}" for at, wanted, came in wrong)
@@ -155,6 +158,13 @@ class _Comparison:
         """Name a rule and an event, and say what the rule made of it."""
         name = f"{rules_in_words([rule_id])} at {self.results.event(position)}"
         return f"{name}{f': {fields}' if fields else ''}; {self.results.found(position, rule_id)}"
+
+
+def _like(wanted: str | bool | None, came: Any) -> Any:
+    """Return the value of a feature as a test has it, as a number where what came is no text."""
+    with suppress(ValueError):
+        return wanted if isinstance(wanted, bool | None) or isinstance(came, str) else parse_decimal(wanted)
+    return wanted
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, PlainSerializer
 
+from buckets.aggregates.aggregate import ValueKind
 from buckets.errors import kind_and_line
 from buckets.events.conversion import ARROW_TYPES
 from buckets.events.schema import AttributeType, EventSchema
@@ -197,8 +198,8 @@ def readable_columns(
     return read
 
 
-FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray"
-"""A feature at some events: a number or, of a boolean one, true or false."""
+FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray | pa.StringArray"
+"""A feature at some events: numbers, truths or texts."""
 
 
 def _parse(written: Any) -> SqlFilter:
@@ -227,22 +228,21 @@ def condition_fields(when: SqlFilter, features: Collection[str]) -> list[str]:
     return [name for name in dict.fromkeys(when.expression.fields()) if name not in features]
 
 
-def check_condition_fits(when: SqlFilter, features: Mapping[str, bool], schema: EventSchema) -> None:
+def check_condition_fits(when: SqlFilter, features: Mapping[str, ValueKind], schema: EventSchema) -> None:
     """See that a condition fits the event schema and the features, and can be evaluated; ValueError says what does not.
 
-    Features are given by name, each with whether it is true or false, and no number.
+    Features are given by name, each with what its values are.
     """
-    kinds: dict[str, Kind] = {name: "boolean" if is_boolean else "number" for name, is_boolean in features.items()}
-    check_sql(when.text, kinds, schema)
+    check_sql(when.text, {**features}, schema)
     for test in when.expression.list_tests():
         feature = next((name for name in test.operands[0].fields() if name in features), None)
         if feature is not None:
             message = f"the key of list {test.value} is a field of the event, and {feature} is a feature"
             raise ValueError(message)
     extremes: dict[str, FeatureColumn] = {}
-    for name, is_boolean in features.items():
-        if is_boolean:
-            extremes[name] = pa.array([None, True, False, True])
+    for name, kind in features.items():
+        if kind != "number":
+            extremes[name] = pa.array([None, "", "ß", "a"] if kind == "text" else [None, True, False, True])
             continue
         # Averages and variances have more digits than any measure, and pass 64 bits.
         scaled = np.array([0, INT64_MIN * 10**30, 0, INT64_MAX * 10**30], object)

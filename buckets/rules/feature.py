@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from buckets.aggregates.aggregate import Aggregate, FieldKind
+from buckets.aggregates.aggregate import Aggregate, FieldKind, ValueKind
 from buckets.aggregates.component import COUNT, SUM, ColumnKind, Component
 from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
 from buckets.duration import DurationMs, format_duration
@@ -49,6 +49,12 @@ class Track:
             return self.of or ""
         filtered = f" where {describe_filter(self.where)}" if self.where else ""
         return f"{self.kind}({self.of or ''}){filtered}"
+
+
+def holds_texts(track: Track, schema: EventSchema) -> bool:
+    """Return whether a track holds texts themselves."""
+    name = schema.new_names.get(track.of or "", track.of or "")
+    return track.kind == "value" and schema.attributes.get(name) == "string"
 
 
 class Window(BaseModel):
@@ -315,6 +321,11 @@ class Feature(BaseModel):
         """Return what computes it."""
         aggregate = AGGREGATES[self.function]
         return aggregate if self.p is None else aggregate.of_p(self.p)
+
+    def kind(self, schema: EventSchema) -> ValueKind:
+        """Return what its values are; a number where the schema does not declare its field."""
+        name = schema.new_names.get(self.of or "", self.of or "")
+        return self.aggregate.kind(schema.attributes.get(name))
 
 
 @dataclass(frozen=True)

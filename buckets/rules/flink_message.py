@@ -110,9 +110,9 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             if feature.of in schema.arrays:
                 reason = f"{shown} is an array; {feature.function} can be of: {known}"
             yield (*location, "of"), reason
-    are_boolean = {name: feature.aggregate.is_boolean for name, feature in rule.features.items()}
+    value_kinds = {name: feature.kind(schema) for name, feature in rule.features.items()}
     try:
-        check_condition_fits(rule.when, are_boolean, schema)
+        check_condition_fits(rule.when, value_kinds, schema)
     except ValueError as error:
         yield ("when",), short_line(str(error))
 

@@ -24,7 +24,7 @@ from buckets.rules.completeness import (
     Completeness,
     later,
 )
-from buckets.rules.feature import Counted, Limit, Part, Track, schema_on
+from buckets.rules.feature import Counted, Limit, Part, Track, holds_texts, schema_on
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, renamed_filter
 from buckets.rules.policies import AlertPolicy
 from buckets.rules.prepared import PreparedRules, prepare
@@ -155,6 +155,18 @@ class Group:
         of = name if track is None else track.of
         is_of_values = track is None or track.kind in ("value", "least", "greatest")
         return schema.measures[of].scale if is_of_values and of in schema.measures else 0
+
+    def text_columns(self, schema: EventSchema) -> tuple[bool, ...]:
+        """Return which of its columns hold texts, also of those that no rule reads any more."""
+        texts = [field for field, kind in schema.attributes.items() if kind == "string"]
+
+        def holds(name: str) -> bool:
+            track = self.derived_tracks.get(name)
+            if track is not None:
+                return holds_texts(track, schema)
+            return any(name == field or name.startswith(f"value({field}) where ") for field in texts)
+
+        return tuple(map(holds, self.measures))
 
     def is_home_of(self, rule: Rule) -> bool:
         """Return whether the key of a rule that needs the group is one of it."""

@@ -1,6 +1,6 @@
 """Reads a checkpoint's state from Spark's stores, of a query that has ended or that still runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,9 +168,9 @@ class StoredTimeline:
 
 
 def read_timeline(
-    spark: SparkSession, checkpoint: Path, group_id: str, key: str, columns: int
+    spark: SparkSession, checkpoint: Path, group_id: str, key: str, text_columns: Sequence[bool]
 ) -> StoredTimeline | None:
-    """Read the timeline of a key; None where it has none."""
+    """Read the timeline of a key, whose columns are given by whether they hold texts; None where it has none."""
     last_ended(checkpoint)
     state_key = head_key(group_id, key)
     is_head = F.col("state_key") == F.lit(bytearray(state_key))
@@ -181,6 +181,6 @@ def read_timeline(
     rows = read_entries(spark, checkpoint, PAGES).where(of_head).collect()
     pages = {split_page_key(bytes(row.state_key))[1]: bytes(row.value) for row in rows}
     data = bytes(head[0].value)
-    view = view_timeline(data, lambda numbers: [pages[number] for number in numbers], columns)
+    view = view_timeline(data, lambda numbers: [pages[number] for number in numbers], text_columns)
     in_pages = sum(len(state_key) + PAGE_BYTES + len(page) for page in pages.values())
     return StoredTimeline(view, len(state_key) + len(data) + in_pages)

@@ -18,7 +18,10 @@ long as a window can reach that far back. Cells, in a page and in a head:
     combined:  for each cell: gap to the cell before · last - first · events,
                for each column: sum of positive values · of negative ones · least (signed) · greatest - least
     raw:       times as gaps to the cell before, then values column by column (signed), then for each cell the length
-               of its id in bytes and the id in UTF-8
+               of its id in bytes and the id in UTF-8, then texts: of each its length in bytes and itself in UTF-8
+
+The value of a text is 1 more than how many bytes after the last id it lies, and 0 of an empty one; a text that is that
+of the cell before lies where that one does.
 
 Events without a value are written as what no value is: in a raw cell as 0 in two bytes (80 00); in a combined one,
 before the least value, as the greatest integer · 1 · how many there are. Columns are those of the group's layout at
@@ -34,12 +37,23 @@ from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.numbers import varint
 from buckets.numbers.fixed_point import INT64_MAX
 from buckets.timeline.codec import CODEC_VERSION
-from buckets.timeline.timeline import NO_ID, Timeline, is_null, is_raw, push, set_null
+from buckets.timeline.timeline import (
+    NO_ID,
+    Timeline,
+    is_null,
+    is_raw,
+    push,
+    same_texts,
+    set_null,
+    text_length,
+    text_place,
+    text_start,
+)
 from buckets.timeline.timeline import push as push_cell
 
 FIXED_BYTES: Final = 6 * varint.LONGEST  # Bytes of a page without cells, at most
 CELL_BYTES: Final = 3 * varint.LONGEST  # Bytes of a cell without its columns and its id, at most
-COLUMN_BYTES: Final = 2 * varint.LONGEST_PAIR + 5 * varint.LONGEST  # Bytes of one column of a cell, at most
+COLUMN_BYTES: Final = 2 * varint.LONGEST_PAIR + 6 * varint.LONGEST  # Bytes of one column of a cell, at most
 
 
 @leaf
@@ -76,6 +90,60 @@ def _write_value(out, at, timeline: Timeline, column, cell):
     return at + 2
 
 
+@inlined
+def _begins_text(timeline: Timeline, column, first, cell, pool):
+    """Return whether a raw cell has a text that is to be written, since it is not that of the cell before."""
+    place = timeline.extremes[0, column, cell]
+    if not timeline.is_text[column] or is_null(timeline, column, cell) or place == 0:
+        return False
+    return cell == first or not same_texts(pool, place, timeline.extremes[0, column, cell - 1])
+
+
+@inlined
+def _write_values(out, at, timeline: Timeline, column, first, end, pool, texts):
+    """Write the values of raw cells; returns the position after them, and bytes of texts, which are `texts` so far."""
+    before = np.int64(0)
+    for cell in range(first, end):
+        if not timeline.is_text[column] or is_null(timeline, column, cell):
+            at = _write_value(out, at, timeline, column, cell)
+            continue
+        length = text_length(timeline.extremes[0, column, cell])
+        if _begins_text(timeline, column, first, cell, pool):
+            before = texts + 1
+            texts += varint.size_of(length) + length
+        at = varint.write_signed(out, at, before if length > 0 else np.int64(0))
+    return at, texts
+
+
+@leaf
+def _write_texts(out, at, timeline: Timeline, first, end, pool):
+    """Write the texts of raw cells; returns the position after them."""
+    for column in range(timeline.extremes.shape[1]):
+        for cell in range(first, end):
+            if _begins_text(timeline, column, first, cell, pool):
+                place = timeline.extremes[0, column, cell]
+                at = varint.write(out, at, text_length(place))
+                copy_bytes(out, at, pool, text_start(place), text_length(place))
+                at += text_length(place)
+    return at
+
+
+@leaf
+def _read_texts(data, at, timeline: Timeline, columns, first):
+    """Let raw cells from `first` on know where their texts lie, which begin at a position; nothing is read beyond."""
+    for column in range(min(columns, timeline.extremes.shape[1])):
+        if timeline.is_text[column]:
+            for cell in range(first, timeline.size[0]):
+                text_at, place = at + timeline.extremes[0, column, cell] - 1, np.int64(0)
+                if is_null(timeline, column, cell):
+                    continue
+                if at <= text_at < data.shape[0]:
+                    length, start = varint.read_count(data, text_at)
+                    place = text_place(start, length) if 0 < length <= data.shape[0] - start else np.int64(0)
+                timeline.extremes[0, column, cell] = place
+                timeline.extremes[1, column, cell] = place
+
+
 @leaf
 def read_counts(data, at):
     """Return how many cells of both kinds stand at a position."""
@@ -110,15 +178,15 @@ def write_cells(out, at, timeline: Timeline, first, end, pool):
     for cell in range(middle, end):
         at = varint.write(out, at, timeline.first_ms[cell] - before_ms)
         before_ms = timeline.first_ms[cell]
+    texts = np.int64(0)
     for column in range(columns):
-        for cell in range(middle, end):
-            at = _write_value(out, at, timeline, column, cell)
+        at, texts = _write_values(out, at, timeline, column, middle, end, pool, texts)
     for cell in range(middle, end):
         length = timeline.id_length[cell]
         at = varint.write(out, at, length)
         copy_bytes(out, at, pool, timeline.id_start[cell], length)
         at += length
-    return at
+    return _write_texts(out, at, timeline, middle, end, pool) if texts > 0 else at
 
 
 @leaf
@@ -205,6 +273,7 @@ def _read_raw(data, at, timeline: Timeline, columns, raw, owner, time_ms, from_m
                 timeline.extremes[1, column, cell] = 0
             push_cell(timeline, np.int64(1))
         at += length
+    _read_texts(data, at, timeline, columns, first)
     return at
 
 

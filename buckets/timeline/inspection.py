@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from buckets.timeline.head import (
     read_entry_count,
     read_head,
 )
-from buckets.timeline.timeline import HOT, NO_ID, Timeline, clear, new_timeline
+from buckets.timeline.timeline import HOT, NO_ID, Timeline, clear, new_timeline, text_length, text_start
 
 ANY_GENERATION: Final = -1
 
@@ -120,8 +120,9 @@ class CellView:
     event_id: str | None  # the event's id where it is raw, None in a bucket
     plus: tuple[int, ...]  # by measure, the sum of positive values, scaled
     minus: tuple[int, ...]  # by measure, the sum of negative values without its sign
-    least: tuple[int | None, ...]  # by measure; None where no event has a value
-    greatest: tuple[int | None, ...]  # by measure, likewise
+    # by measure; None where no event has a value. A text is there in both, and nothing in a bucket of texts
+    least: tuple[int | str | None, ...]
+    greatest: tuple[int | str | None, ...]  # by measure, likewise
     nulls: tuple[int, ...]  # by measure, how many events have no value
     page: int | None  # number of the page that it lies in; None for the head
 
@@ -137,12 +138,12 @@ class TimelineView:
 
 
 @compiled
-def _load_whole(pool, heads, directory, page_start, columns):
+def _load_whole(pool, heads, directory, page_start, is_text):
     """Load a key's timeline with all its pages."""
     cells = heads.cells[0]
     for entry in range(directory.start[1]):
         cells += directory.cells[entry]
-    timeline = new_timeline(cells, np.zeros(columns, np.bool_))
+    timeline = new_timeline(cells, np.zeros(is_text.shape[0], np.bool_), is_text)
     load_timeline(timeline, pool, heads, directory, 0, page_start)
     return timeline
 
@@ -164,7 +165,8 @@ def _extents(pool, heads, directory):
     most = 0
     for key in range(keys):
         most = max(most, heads.cells[key] + directory.start[key + 1] - directory.start[key])
-    timeline = new_timeline(most, np.zeros(0, np.bool_))
+    no_columns = np.zeros(0, np.bool_)
+    timeline = new_timeline(most, no_columns, no_columns)
     for key in range(keys):
         load_timeline(timeline, pool, heads, directory, key, no_pages)
         size = timeline.size[0]
@@ -232,20 +234,22 @@ def pages_of(heads: ByteStrings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     return np.repeat(np.arange(heads.size), np.diff(directory.start)), directory.page
 
 
-def view_timeline(head: bytes, read_pages: Callable[[Sequence[int]], list[bytes]], columns: int) -> TimelineView:
-    """Decode a timeline of so many measures; `read_pages` reads pages by their numbers.
+def view_timeline(
+    head: bytes, read_pages: Callable[[Sequence[int]], list[bytes]], text_columns: Sequence[bool]
+) -> TimelineView:
+    """Decode a timeline, whose columns are given by whether they hold texts; `read_pages` reads pages by their numbers.
 
     Raises:
         BucketsError: it was written by an unknown version of the codec.
     """
     pool, start = _pool_of(ByteStrings.of([head]))
-    heads, directory = read_heads(pool, start, ANY_GENERATION, columns)
+    heads, directory = read_heads(pool, start, ANY_GENERATION, len(text_columns))
     numbers = directory.page.tolist()
     pages = read_pages(numbers) if numbers else []
     page_start = np.cumsum([len(head), *map(len, pages)])[:-1].astype(np.int64)
     directory.is_loaded[:] = True
     whole = np.frombuffer(head + b"".join(pages), np.uint8)
-    timeline = _load_whole(whole, heads, directory, page_start, columns)
+    timeline = _load_whole(whole, heads, directory, page_start, np.array(text_columns, np.bool_))
     return TimelineView(head[0], int(heads.clock_ms[0]), tuple(numbers), tuple(_cells(timeline, numbers, whole)))
 
 
@@ -256,21 +260,30 @@ def _cells(timeline: Timeline, numbers: Sequence[int], pool: npt.NDArray[np.uint
         owner = int(timeline.owner[cell])
         is_combined = length == NO_ID
         is_there = [timeline.extremes[0, column, cell] <= timeline.extremes[1, column, cell] for column in columns]
-        least, greatest = (
-            tuple(int(timeline.extremes[side, column, cell]) if is_there[column] else None for column in columns)
+        ends = [
+            [int(timeline.extremes[side, column, cell]) if is_there[column] else None for column in columns]
             for side in range(2)
-        )
+        ]
         sums = [
             tuple((int(part[0, column, cell]) << LOW_BITS) + int(part[1, column, cell]) for column in columns)
             for part in (timeline.plus, timeline.minus)
         ]
+        texts = {column: None if is_combined else ends[0][column] for column in columns if timeline.is_text[column]}
+        least, greatest = (
+            tuple(_text(pool, texts[column]) if column in texts else end for column, end in enumerate(side))
+            for side in ends
+        )
+        plus, minus = (
+            tuple(0 if column in texts else max(sign * (end or 0), 0) for column, end in enumerate(ends[0]))
+            for sign in (1, -1)
+        )
         yield CellView(
             first_ms=int(timeline.first_ms[cell]),
             last_ms=int(timeline.last_ms[cell]),
             events=int(timeline.prefix_count[cell + 1] - timeline.prefix_count[cell]),
             event_id=None if is_combined else pool[start : start + length].tobytes().decode(),
-            plus=sums[0] if is_combined else tuple(max(value or 0, 0) for value in least),
-            minus=sums[1] if is_combined else tuple(max(-(value or 0), 0) for value in least),
+            plus=sums[0] if is_combined else plus,
+            minus=sums[1] if is_combined else minus,
             least=least,
             greatest=greatest,
             nulls=tuple(
@@ -278,3 +291,18 @@ def _cells(timeline: Timeline, numbers: Sequence[int], pool: npt.NDArray[np.uint
             ),
             page=None if owner == HOT else numbers[owner],
         )
+
+
+def _text(pool: npt.NDArray[np.uint8], place: int | None) -> str | None:
+    return None if place is None else texts_at(pool, np.array([place]))[0]
+
+
+def texts_at(pool: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return the texts at places of a pool, as objects."""
+    different, index = np.unique(places, return_inverse=True)
+    texts = np.empty(len(different), object)
+    texts[:] = [
+        pool[text_start(place) : text_start(place) + text_length(place)].tobytes().decode(errors="replace")
+        for place in different.tolist()
+    ]
+    return texts[index]

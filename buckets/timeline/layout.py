@@ -27,7 +27,7 @@ from buckets.timeline.head import (
     write_head,
 )
 from buckets.timeline.tiers import Paging, Tiers, absorb, cut_size, floor_to, make_combined, page_size, width_at
-from buckets.timeline.timeline import HOT, Timeline, copy_cell, is_null, is_raw
+from buckets.timeline.timeline import HOT, Timeline, copy_cell, is_null, is_raw, text_length
 
 
 class Stretches(NamedTuple):
@@ -119,6 +119,11 @@ def written_bound(timeline: Timeline, entries):
     ids = np.int64(0)
     for cell in range(cells):
         ids += max(timeline.id_length[cell], 0)
+    for column in range(columns):
+        if timeline.is_text[column]:
+            for cell in range(cells):
+                if is_raw(timeline, cell) and not is_null(timeline, column, cell):
+                    ids += text_length(timeline.extremes[0, column, cell])
     per_cell = CELL_BYTES + columns * COLUMN_BYTES
     return HEAD_BYTES + (cells + entries) * (per_cell + FIXED_BYTES + entry_bound(columns)) + ids
 
@@ -234,13 +239,15 @@ def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Dir
             if is_null(timeline, column, cell):
                 nulls += 1
                 continue
-            value = timeline.extremes[0, column, cell]
+            value = np.int64(0) if timeline.is_text[column] else timeline.extremes[0, column, cell]
             if value >= 0:
                 plus_high += value >> LOW_BITS
                 plus_low += value & LOW_MASK
             else:
                 minus_high -= value >> LOW_BITS
                 minus_low -= value & LOW_MASK
+        if timeline.is_text[column] and least <= greatest:
+            least, greatest = np.int64(0), np.int64(0)
         target.extremes[0, column, entry] = least
         target.extremes[1, column, entry] = greatest
         target.plus[0, column, entry] = plus_high + (plus_low >> LOW_BITS)

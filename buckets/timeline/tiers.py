@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from buckets.compiled import inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
-from buckets.timeline.timeline import NO_ID, Timeline, is_null, is_raw, rebuild
+from buckets.timeline.timeline import NO_ID, Timeline, forget_text, is_null, is_raw, rebuild
 
 
 class Tiers(NamedTuple):
@@ -109,6 +109,7 @@ def make_combined(timeline: Timeline, cell) -> None:
         for member in range(2):
             timeline.plus[member, column, cell] = 0
             timeline.minus[member, column, cell] = 0
+        forget_text(timeline, column, cell)
         timeline.nulls[column, cell] = is_null(timeline, column, cell)
         if not is_null(timeline, column, cell):
             _add_value(timeline, column, cell, timeline.extremes[0, column, cell])
@@ -135,7 +136,7 @@ def merge_value(timeline: Timeline, cell, values, nulls, event, time_ms) -> None
         if nulls[column, event]:
             timeline.nulls[column, cell] += 1
             continue
-        value = values[column, event]
+        value = np.int64(0) if timeline.is_text[column] else values[column, event]
         _add_value(timeline, column, cell, value)
         timeline.extremes[0, column, cell] = min(timeline.extremes[0, column, cell], value)
         timeline.extremes[1, column, cell] = max(timeline.extremes[1, column, cell], value)
@@ -153,6 +154,8 @@ def absorb(timeline: Timeline, cell, other) -> None:
     timeline.last_ms[cell] = max(timeline.last_ms[cell], timeline.last_ms[other])
     for column in range(timeline.extremes.shape[1]):
         least, greatest = timeline.extremes[0, column], timeline.extremes[1, column]
+        if is_raw(timeline, other):
+            forget_text(timeline, column, other)
         if not is_raw(timeline, other):
             timeline.nulls[column, cell] += timeline.nulls[column, other]
             _add_pair(timeline.plus, column, cell, other)

@@ -12,6 +12,8 @@ that is not late is a suffix of the timeline: all cells from its edge on. So
 An event without a value adds nothing to sums, and its least value is the greatest integer, its greatest the least one:
 no minimum and no maximum ever is of it, and nothing else looks so.
 
+A text is known by where it lies in the pool; of equal texts, two cells may know different places. Buckets know none.
+
 Sums are exact beyond 64 bits, see `wide_sum`. Appending costs O(1) amortised, inserting late costs O(cells after it).
 """
 
@@ -28,6 +30,8 @@ from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK, join
 NO_ID: Final = -1  # Length of the id of a cell that is no raw event
 HOT: Final = -1  # Owner of a cell that lies in no page
 UNKNOWN: Final = -1
+_TEXT_BITS: Final = 30
+_TEXT_LENGTH: Final = (1 << _TEXT_BITS) - 1
 
 
 class Timeline(NamedTuple):
@@ -58,10 +62,11 @@ class Timeline(NamedTuple):
     # the entry that stood where the newest one stands
     before_newest: npt.NDArray[np.int64]
     needs_extremes: npt.NDArray[np.bool_]  # bool `(columns,)`, whether the stacks of a column are kept
+    is_text: npt.NDArray[np.bool_]  # bool `(columns,)`, whether the values of a column are places of texts
 
 
 @allocating
-def new_timeline(capacity, needs_extremes):
+def new_timeline(capacity, needs_extremes, is_text):
     """Make an empty timeline with room for `capacity` cells, one column for each element of `needs_extremes`."""
     columns = needs_extremes.shape[0]
     return Timeline(
@@ -83,7 +88,35 @@ def new_timeline(capacity, needs_extremes):
         np.zeros((2, columns), np.int64),
         np.full((2, 2, columns), UNKNOWN),
         needs_extremes,
+        is_text,
     )
+
+
+@inlined
+def text_place(start, length):
+    """Return a text of so many bytes in the pool as one number; of an empty one it is 0."""
+    return (np.int64(start) << _TEXT_BITS) | np.int64(length)
+
+
+@inlined
+def text_start(place):
+    """Return where a text begins in the pool."""
+    return place >> _TEXT_BITS
+
+
+@inlined
+def text_length(place):
+    """Return how many bytes a text has."""
+    return place & _TEXT_LENGTH
+
+
+@inlined
+def same_texts(pool, place, other):
+    """Return whether two places hold the same text."""
+    if place == other:
+        return True
+    length = text_length(place)
+    return length == text_length(other) and same_bytes(pool, text_start(place), pool, text_start(other), length)
 
 
 @inlined
@@ -103,6 +136,14 @@ def set_null(timeline: Timeline, column, cell) -> None:
     """Let a raw event have no value."""
     timeline.extremes[0, column, cell] = INT64_MAX
     timeline.extremes[1, column, cell] = INT64_MIN
+
+
+@inlined
+def forget_text(timeline: Timeline, column, cell) -> None:
+    """Let a raw event that is about to be a part of a bucket know of its text only whether there is one."""
+    if timeline.is_text[column] and not is_null(timeline, column, cell):
+        timeline.extremes[0, column, cell] = 0
+        timeline.extremes[1, column, cell] = 0
 
 
 @inlined

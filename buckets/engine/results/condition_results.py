@@ -165,19 +165,23 @@ def _limit_columns(pieces: Sequence[_FiredRows]) -> dict[str, pa.Array]:
 
 
 def _terms(start: str, of: FeatureValues, rows: Int64s) -> list[str]:
-    values, is_boolean = of.values, of.feature.feature.aggregate.is_boolean
+    values = of.values
 
-    def shown(number: Any) -> str:
-        return JSON_FLAG[bool(number)] if is_boolean else f'"{format_scaled(int(number), values.scale)}"'
+    def shown(value: Any) -> str:
+        if values.kind == "text":
+            return json.dumps(value, ensure_ascii=False)
+        return JSON_FLAG[bool(value)] if values.kind == "boolean" else f'"{format_scaled(int(value), values.scale)}"'
 
+    end = ', "type": "text"}' if values.kind == "text" else "}"
     terms = []
     for row in rows.tolist():
         value, exact = shown(values.scaled[row]) if values.valid[row] else "null", JSON_FLAG[bool(values.exact[row])]
         if not values.exact[row]:
-            value += f', "lower": {shown(values.lower[row])}, "upper": {shown(values.upper[row])}'
+            if values.kind != "text":
+                value += f', "lower": {shown(values.lower[row])}, "upper": {shown(values.upper[row])}'
             value += ', "may_be_null": true' if values.may_be_null[row] else ""
         flags = f'"exact": {exact}, "count": {of.counted[row]}, "warm": {JSON_FLAG[bool(of.warm[row])]}'
-        terms.append(f'{start}, "value": {value}, {flags}}}')
+        terms.append(f'{start}, "value": {value}, {flags}{end}')
     return terms
 
 
@@ -199,7 +203,11 @@ def _certain(judged: Judged, rows: Int64s) -> Flags:
     if judged.compared is not None:
         return judged.compared.certain[rows]
     certain = all_exact(judged, rows)
-    unsure = np.flatnonzero(~certain)
+    is_open = ~certain
+    for of in judged.features.values():
+        if of.values.kind == "text":  # One that is not exact may be any text.
+            is_open &= of.values.exact[rows]
+    unsure = np.flatnonzero(is_open)
     if len(unsure):
         fields = _fields(judged, rows[unsure])
         for index, row in enumerate(unsure.tolist()):
@@ -213,9 +221,13 @@ def _certain(judged: Judged, rows: Int64s) -> Flags:
 def _between(of: FeatureValues, row: int) -> Value:
     """Return what a feature can be at an event."""
     values = of.values
+    if values.kind == "text":
+        return values.scaled[row] if values.valid[row] else None
     lower, upper = int(values.lower[row]), int(values.upper[row])
-    if of.feature.feature.aggregate.is_boolean:
-        return frozenset([bool(lower), bool(upper)])
+    if values.kind == "boolean":
+        is_null = values.exact[row] and not values.valid[row]
+        truths = frozenset[bool | None]([] if is_null else [bool(lower), bool(upper)])
+        return truths | {None} if is_null or (values.may_be_null[row] and not values.exact[row]) else truths
     if values.exact[row]:
         return scaled_down(int(values.scaled[row]), values.scale) if values.valid[row] else None
     may_be_null = bool(values.may_be_null[row])
@@ -223,13 +235,15 @@ def _between(of: FeatureValues, row: int) -> Value:
 
 
 def _shown_values(of: FeatureValues, rows: Int64s) -> list[str]:
-    values, is_boolean = of.values, of.feature.feature.aggregate.is_boolean
+    values = of.values
 
     def shown(row: int) -> str:
         if not values.valid[row]:
             return "no value"
-        number = int(values.scaled[row])
-        return ("yes" if number else "no") if is_boolean else readable(format_scaled(number, values.scale))
+        value = values.scaled[row]
+        if values.kind == "number":
+            return readable(format_scaled(int(value), values.scale))
+        return one_line(value) if values.kind == "text" else "yes" if value else "no"
 
     return [shown(row) for row in rows.tolist()]
 

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from buckets.byte_strings import fixed
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch.fan_out import EventFields, judged_flags
 from buckets.engine.batch.shard_events import ShardEvents
@@ -62,16 +63,18 @@ class GroupSet:
         """Return events as the kernel takes them."""
         plans = [self.numbers[group_id] for group_id in arrived.group_ids]
         wanted = {self._tracks[track]: track for plan in plans for track in self._tracks_of[plan] if track is not None}
-        fields = EventFields(self.schema, arrived.events, lists)
+        fields, ids = EventFields(self.schema, arrived.events, lists), strings_of(arrived.events["event_id"])
+        values, nulls, texts = track_values(wanted, fields, len(self._tracks), len(ids.data))
         return KeyedEvents(
             np.array(plans, np.int64),
             arrived.group_start,
             arrived.key_start,
             arrived.rows,
             arrived.events["time_ms"].to_numpy(),
-            *track_values(wanted, fields, len(self._tracks)),
+            values,
+            nulls,
             self._track,
-            strings_of(arrived.events["event_id"]),
+            ids if not texts else fixed(np.concatenate([ids.data, np.frombuffer(texts, np.uint8)]), ids.start),
             judged_flags(arrived.events),
         )
 

@@ -13,7 +13,7 @@ from buckets.aggregates.aggregate import Own, Values
 from buckets.aggregates.component import COMPUTED, Computed, joined
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.values.group_parts import ComputedPart, ScoredGroup
-from buckets.engine.values.track_values import counts, has_value, numbers_of
+from buckets.engine.values.track_values import counts, has_value, values_of
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.expressions.number_functions import Numbers
@@ -167,11 +167,12 @@ class _Chosen:
         table, events, field = self._table, self._events, named.feature.of or ""
         measure = table.schema.measures.get(field)
         return Own(
+            kind=named.feature.kind(table.schema),
             scale=0 if measure is None else measure.scale,
             times_ms=lambda: table.times_ms(events),
             counts=lambda: self._filters.passed(named.where)[self._rows] & named.feature.window.holds_its_event,
             has_value=lambda: has_value(field, table, events),
-            value=lambda: numbers_of(field, table, events),
+            value=lambda: values_of(field, table, events),
         )
 
 
@@ -201,10 +202,17 @@ def _null_where(outside: Flags, of: FeatureValues) -> FeatureValues:
 
 def _column(feature: FeatureValues) -> FeatureColumn:
     values = feature.values
-    if feature.feature.feature.aggregate.is_boolean:
-        return pa.array(values.scaled == 1, mask=~values.valid)
+    if values.kind != "number":
+        return pa.array(*_plain(values), mask=~values.valid)
     largest = max(abs(int(values.scaled.min())), abs(int(values.scaled.max()))) if len(values.scaled) else 0
     return Numbers(values.scaled, values.scale, largest, values.valid)
+
+
+def _plain(values: Values) -> tuple[npt.NDArray[Any], pa.DataType]:
+    """Return texts or booleans, and their type."""
+    if values.kind == "boolean":
+        return values.scaled == 1, pa.bool_()
+    return np.where(values.valid, values.scaled, ""), pa.string()
 
 
 def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
@@ -258,21 +266,22 @@ def warm_column(name: str) -> str:
 def feature_types(rule: Rule, schema: EventSchema) -> dict[str, pa.DataType]:
     """Return the features of a rule, with the types of their columns.
 
-    Booleans are bool; numbers without digits after the point int64; others decimals with room for 38 digits.
+    Booleans are bool, and texts string; numbers without digits after the point int64; others decimals with room for 38
+    digits.
     """
     return {named.name: _type_of(named, schema) for named in rule.named_features()}
 
 
 def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
     """Return the type of a feature: what its aggregate makes of no events has the same digits."""
-    aggregate = named.feature.aggregate
-    if aggregate.is_boolean:
-        return pa.bool_()
+    aggregate, kind = named.feature.aggregate, named.feature.kind(schema)
+    if kind != "number":
+        return pa.bool_() if kind == "boolean" else pa.string()
     measure = schema.measures.get(named.feature.of or "")
     nothing: list[npt.NDArray[Any]] = [_NO_EVENTS] * len(COMPUTED)
     computed = dict.fromkeys((component for component, _ in named.parts()), Computed(*nothing))
     own_scale, flags = 0 if measure is None else measure.scale, _NO_EVENTS.astype(np.bool_)
-    own = Own(own_scale, lambda: _NO_EVENTS, lambda: flags, lambda: flags, lambda: _NO_EVENTS)
+    own = Own(kind, own_scale, lambda: _NO_EVENTS, lambda: flags, lambda: flags, lambda: _NO_EVENTS)
     scale = aggregate.finalize(computed, own).scale
     return pa.decimal128(MOST_DIGITS, scale) if scale else pa.int64()
 
@@ -294,9 +303,10 @@ def judged_columns(judged: Judged) -> pa.Table:
 
 
 def _feature_columns_values(rule: Rule, name: str, values: Values, kind: pa.DataType) -> pa.Array:
+    if values.kind != "number":
+        return pa.array(*_plain(values), mask=~values.valid)
     if not pa.types.is_decimal(kind):
-        numbers = values.scaled == 1 if pa.types.is_boolean(kind) else values.scaled
-        return pa.array(numbers, kind, mask=~values.valid)
+        return pa.array(values.scaled, kind, mask=~values.valid)
     try:
         return decimals_of(values.scaled, values.valid, kind)
     except OverflowError:

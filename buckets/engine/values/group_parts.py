@@ -16,7 +16,8 @@ from buckets.kernel.outcome import OVERFLOW
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import Scored
-from buckets.rules.feature import Part
+from buckets.rules.feature import Part, holds_texts
+from buckets.timeline.inspection import texts_at
 
 Int64s = npt.NDArray[np.int64]
 
@@ -90,13 +91,17 @@ def group_parts(group: ScoredGroup) -> GroupParts:
     longest: Int64s = max((rows.event[chosen] for chosen in of_part), key=len, default=np.empty(0, np.int64))
     same = all(len(chosen) == len(longest) for chosen in of_part)
     events = longest if same else np.unique(rows.event)
-    found = {part: _part(group, index, rows, of_part[index], events) for index, part in enumerate(parts)}
+    found = {part: _part(group, part, index, rows, of_part[index], events) for index, part in enumerate(parts)}
     return GroupParts(events, found)
 
 
-def _part(group: ScoredGroup, index: int, rows: Rows, chosen: Int64s, events: Int64s) -> ComputedPart:
+def _part(group: ScoredGroup, part: Part, index: int, rows: Rows, chosen: Int64s, events: Int64s) -> ComputedPart:
     """Return one part, whose rows are chosen, at events of which it may lack some."""
-    columns: list[npt.NDArray[Any]] = [getattr(rows, name)[chosen] for name in COMPUTED]
+    computed = Computed(*(getattr(rows, name)[chosen] for name in COMPUTED))
+    if part.column is not None and holds_texts(part.column, group.table.schema):
+        texts = texts_at(group.scored.pool, computed.whole)
+        computed = computed._replace(whole=texts, lower_whole=texts, upper_whole=texts)
+    columns: list[npt.NDArray[Any]] = [*computed]
     there = np.ones(len(events), np.bool_)
     if len(chosen) < len(events):
         at = np.searchsorted(events, rows.event[chosen])
@@ -108,7 +113,7 @@ def _part(group: ScoredGroup, index: int, rows: Rows, chosen: Int64s, events: In
 
 
 def _spread(column: npt.NDArray[Any], at: Int64s, size: int) -> npt.NDArray[Any]:
-    wide = np.zeros(size, column.dtype)
+    wide = np.full(size, "", object) if column.dtype == object else np.zeros(size, column.dtype)
     wide[at] = column
     return wide
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,9 @@ from buckets.numbers.fixed_point import INT64_MAX, format_scaled
 from buckets.numbers.wide_sum import decimals
 from buckets.outputs.output import value_type
 from buckets.rules.completeness import as_arrays
-from buckets.rules.feature import Track, field_kind
+from buckets.rules.feature import Track, field_kind, holds_texts
 from buckets.rules.filter import Filter, matches, needed_fields
+from buckets.timeline.timeline import text_place
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -31,15 +32,27 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int) -> tuple[Int64s, Flags]:
-    """Return what tracks, by their number below `size`, keep of events, and where an event that counts has no value.
+class TrackValues(NamedTuple):
+    """What tracks keep of events."""
 
-    The values are int64 `(size, events)`, 0 where there is none.
-    """
+    values: Int64s  # int64 `(size, events)`, 0 where there is none; of a text its place in `texts`
+    nulls: Flags  # bool `(size, events)`, where an event that counts has no value
+    texts: bytes  # different texts, one after the other
+
+
+def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int, texts_from: int = 0) -> TrackValues:
+    """Return what tracks, by their number below `size`, keep of events; the places of texts begin with `texts_from`."""
+    texts: dict[str, bytes] = {}  # by field, in one piece
+    places: dict[str, Int64s] = {}
+    for track in tracks.values():
+        if track.of is not None and track.of not in places and holds_texts(track, fields.schema):
+            begin = texts_from + sum(map(len, texts.values()))
+            texts[track.of], places[track.of] = _places(fields.fields([track.of])[track.of], begin)
     values, nulls = np.zeros((size, len(fields)), np.int64), np.zeros((size, len(fields)), np.bool_)
     counted: dict[Filter, npt.NDArray[np.bool_]] = {}
     for number, track in tracks.items():
-        column = _column(track, fields)
+        is_text = track.of is not None and holds_texts(track, fields.schema)
+        column = places[str(track.of)] if is_text else _column(track, fields)
         of = None if track.of is None else fields.fields([track.of])[track.of]
         missing = of.is_null().to_numpy(zero_copy_only=False) if of is not None and of.null_count else None
         if not track.where:
@@ -52,7 +65,17 @@ def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int) ->
         values[number] = np.where(counted[track.where], column, _UNCOUNTED.get(track.kind, 0))
         if missing is not None:
             nulls[number] = missing & counted[track.where]
-    return values, nulls
+    return TrackValues(values, nulls, b"".join(texts.values()))
+
+
+def _places(column: pa.Array, begin: int) -> tuple[bytes, Int64s]:
+    """Return the different texts of a column, one after the other, and the place of each of its rows behind `begin`."""
+    coded = column.fill_null("").dictionary_encode()
+    texts = [text.encode() for text in coded.dictionary.to_pylist()]
+    lengths = np.array([len(text) for text in texts], np.int64)
+    places = text_place(begin + np.cumsum(lengths) - lengths, lengths)
+    places[lengths == 0] = 0
+    return b"".join(texts), places[coded.indices.to_numpy()]
 
 
 def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> npt.NDArray[np.bool_]:
@@ -65,6 +88,14 @@ def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> n
     assert mask is not None
     passed: npt.NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
     return passed
+
+
+def values_of(field: str, table: EventFields, events: Int64s) -> npt.NDArray[Any]:
+    """Return a field of some events as features have it: texts as objects, all else as integers; 0 for null."""
+    if field_kind(field, table.schema) != "string":
+        return numbers_of(field, table, events)
+    texts: npt.NDArray[Any] = table.fields([field], events)[field].fill_null("").to_numpy(zero_copy_only=False)
+    return texts
 
 
 def numbers_of(field: str, table: EventFields, events: Int64s | None = None) -> Int64s:
@@ -196,7 +227,7 @@ def _values(group: ScoredGroup, kept: _Kept, events: Int64s) -> Int64s:
     """Return what a timeline would keep of events: int64 `(events, columns, 2)`, the least and the greatest value."""
     table = group.table
     chosen = EventFields(table.schema, table.events, table.lists, table.rows_of(events))
-    values, nulls = track_values(dict(enumerate(kept.tracks)), chosen, len(kept.tracks))
+    values, nulls, _ = track_values(dict(enumerate(kept.tracks)), chosen, len(kept.tracks))
     both = np.stack([values, values], axis=-1)
     both[nulls] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     return np.swapaxes(both, 0, 1)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from buckets.aggregates.plain import PlainValue
 from buckets.moment import iso_text
 from buckets.numbers.fixed_point import readable
+from buckets.printable import one_line
 
 RuleOutcome = Literal["alert", "shadow alert", "held back", "did not fire", "not evaluated"]
 Truth = Literal["true", "false", "unknown", "uncertain"]
@@ -70,6 +71,12 @@ class RecordedValue:
     upper: str | bool | None  # what it is at most, where it is not exact
     exact: bool  # whether it is known to the last digit
     warm: bool  # whether nothing that its window needs could be missing
+    is_text: bool = False  # whether it is a text, and no number
+
+    @property
+    def shown(self) -> str:
+        """Return it in words."""
+        return _words(self.value, self.is_text)
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class FeatureThen:
     over: WindowArrival | None = None
     fates: Mapping[str, int] = field(default_factory=dict)  # how many of each fate there are
     count: int = 0  # how many events the value counts
-    value: Decimal | bool | None  # computed again; None where it is NULL
+    value: Decimal | bool | str | None  # computed again; None where it is NULL
     why_null: str | None  # why it is
     recorded: RecordedValue | None  # as the job has it; None where it is not known
     comparison: ValueComparison  # of both
@@ -176,17 +183,20 @@ def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueCompariso
     if recorded is None:
         return ValueComparison(None, None, "no value is recorded to compare it with")
     again, value = plain.shown, recorded.value
-    if again is None or value is None or isinstance(again, bool) or isinstance(value, bool):
-        equal = again is value
+    if again is None or value is None or isinstance(again, bool | str) or isinstance(value, bool):
+        equal = again == value
     else:
         equal = again == Decimal(value)
-    words, known = _words(again), _words(value)
+    words, known = _words(again, isinstance(again, str)), recorded.shown
     if equal:
         within = None if recorded.exact else True
         return ValueComparison(True, within, f"computed again: {words}, equal to the last digit")
     if recorded.exact and recorded.warm:
         sentence = f"computed again: {words}, and {known} is recorded: they differ"
         return ValueComparison(False, None, sentence, is_fault=True)
+    if not recorded.exact and recorded.is_text:
+        sentence = f"computed again: {words}; {known} is recorded, whose events are not kept one by one"
+        return ValueComparison(False, None, sentence)
     if not recorded.exact:
         within = _is_within(again, recorded)
         bounds = f"{_words(recorded.lower)} and {_words(recorded.upper)}"
@@ -197,17 +207,19 @@ def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueCompariso
     return ValueComparison(False, None, sentence)
 
 
-def _is_within(again: Decimal | bool | None, recorded: RecordedValue) -> bool:
+def _is_within(again: Decimal | bool | str | None, recorded: RecordedValue) -> bool:
     if again is None:
         return True
     if isinstance(again, bool):
         return again in (recorded.lower, recorded.upper)
-    return Decimal(str(recorded.lower)) <= again <= Decimal(str(recorded.upper))
+    return Decimal(str(recorded.lower)) <= Decimal(again) <= Decimal(str(recorded.upper))
 
 
-def _words(value: Decimal | str | bool | None) -> str:
+def _words(value: Decimal | str | bool | None, is_text: bool = False) -> str:
     if value is None:
         return "no value"
+    if is_text:
+        return one_line(str(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return readable(value)

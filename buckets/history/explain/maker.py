@@ -212,7 +212,9 @@ class Explainer:
             recorded = feature.recorded
             values[feature.name] = plain.shown
             if recorded is not None and not recorded.exact:
-                values[feature.name] = Decimal(recorded.value) if isinstance(recorded.value, str) else recorded.value
+                values[feature.name] = recorded.value
+                if isinstance(recorded.value, str) and not recorded.is_text:
+                    values[feature.name] = Decimal(recorded.value)
         why_null = {feature.name: feature.why_null for feature, _ in features if feature.why_null is not None}
         lists = ListsAt(self.past.lists(target.batch_id), np.array([target.time_ms]))
         return explain_condition(rule.when, KnownValues(values, why_null, lists))

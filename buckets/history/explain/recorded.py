@@ -138,12 +138,12 @@ class RecordedResult:
                 None if row[name] is None else str(row[name]) for name in ("value", "lower", "upper")
             )
             return {"value": RecordedValue(value, lower, upper, bool(row["exact"]), bool(row["warm"]))}
-        return {
-            term["name"]: RecordedValue(
-                term["value"], term.get("lower"), term.get("upper"), term["exact"], term["warm"]
-            )
-            for term in row["terms"] or []
-        }
+        return {term["name"]: _value_of(term) for term in row["terms"] or []}
+
+
+def _value_of(term: Mapping[str, Any]) -> RecordedValue:
+    bounds, is_text = (term.get("lower"), term.get("upper")), term.get("type") == "text"
+    return RecordedValue(term["value"], *bounds, term["exact"], term["warm"], is_text)
 
 
 def recorded_alert(output: str, row: Row) -> RecordedResult:
