@@ -180,19 +180,20 @@ class FeatureOracle(Oracle):
         if not counted:
             return 0, 0
         if wanted.operation in RANKS:
-            return self.ranked(wanted, sorted(self.scaled(counted, wanted.measure))), len(counted)
+            return self.ranked(wanted, self.scaled(counted, wanted.measure)), len(counted)
         found = counted[0] if wanted.operation.startswith("FIRST") else counted[-1]
         if wanted.operation.endswith("TIME"):
             return found.time_ms, 1
         return self.scaled([found], wanted.measure)[0], 1
 
-    def ranked(self, wanted: Wanted, values: list[int]) -> int | Decimal:
-        """A percentile, the median or the mode of sorted values."""
+    def ranked(self, wanted: Wanted, came: list[int]) -> int | Decimal:
+        """A percentile, the median or the mode of values in the order of time."""
+        values = sorted(came)
         if wanted.operation == "MEDIAN":
             twice = values[(len(values) - 1) // 2] + values[len(values) // 2]
             return with_tenths(twice // 2, twice % 2 * 500_000)
         if wanted.operation == "MODE":
-            return max(values, key=values.count)
+            return max(reversed(came), key=came.count)
         return next(
             each
             for each in values

@@ -52,7 +52,7 @@ def cell_lists(draw, columns: int, values=VALUES, times_ms=TIMES_MS, most: int =
 
 def laid_out(cells: Sequence[Cell], columns: int, room: int = 0) -> tuple[Timeline, np.ndarray]:
     """A timeline with these cells and room for more, and the pool in which their ids lie after some other bytes."""
-    timeline = new_timeline(len(cells) + room, np.ones(columns, np.bool_))
+    timeline = new_timeline(len(cells) + room, np.ones(columns, np.bool_), np.zeros(columns, np.bool_))
     pool = b"other"
     for index, cell in enumerate(cells):
         timeline.first_ms[index], timeline.last_ms[index] = cell.first_ms, cell.last_ms

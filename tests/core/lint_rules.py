@@ -118,10 +118,16 @@ def lint_rules(draw: st.DrawFn, number: int) -> dict[str, Any]:
     return rule | {"when": draw(st.sampled_from([" AND ", " OR "])).join(parts)}
 
 
+KINDS: Any = {"flag": "boolean", "kind": "string"}
+
+
 @st.composite
 def tests_of(draw: st.DrawFn, name: str, feature: dict[str, Any]) -> str:
     """A comparison of a feature."""
-    if AGGREGATES[feature["function"]].is_boolean:
+    kind = AGGREGATES[feature["function"]].kind(KINDS.get(feature.get("of", "")))
+    if kind == "text":
+        return draw(st.sampled_from([f"{name} = 'a'", f"{name} <> kind", f"{name} IS NULL", f"{name} IN ('a', 'z')"]))
+    if kind == "boolean":
         return draw(st.sampled_from([name, f"NOT {name}"]))
     return f"{name} {draw(OPERATORS)} {draw(st.sampled_from([*AMOUNTS, 'amount', f'{name} + 0']))}"
 

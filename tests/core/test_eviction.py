@@ -102,7 +102,7 @@ class Shard(Pipeline):
         """A stored timeline."""
         (group,) = [each for each in self.rule_set.groups if each.group_id == split_head_key(state_key)[0]]
         read = partial(self._pages, state_key)
-        return view_timeline(self.store.heads.data[state_key], read, len(group.measures))
+        return view_timeline(self.store.heads.data[state_key], read, [False] * len(group.measures))
 
     def _pages(self, state_key: bytes, numbers) -> list[bytes]:
         return [self.store.pages.data[page_key(state_key, number)] for number in numbers]

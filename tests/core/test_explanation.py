@@ -32,12 +32,15 @@ OF_OTHERS: dict[str, tuple[str, ...]] = {
     "stddev": ("n",),
     "same_count": ("card", "amount", "n", "vip"),
     "count_distinct": ("kind",),
-    "last": ("n",),
-    "mode": ("n",),
+    "first": ("kind",),
+    "last": ("n", "vip"),
+    "mode": ("n", "kind", "vip"),
+    "previous": ("amount", "card", "vip"),
 }
 FUNCTIONS: dict[str, tuple[str | None, ...]] = {
     name: OF_OTHERS.get(name, ("amount",) if aggregate.takes else (None,)) for name, aggregate in AGGREGATES.items()
 }
+KINDS: Any = {"kind": "string", "card": "string", "vip": "boolean"}
 WHERES = [None, "kind = 'a'", "amount > 2 OR vip", {"kind": "b", "amount": {"<=": "5"}}]
 COMPARED = st.sampled_from([">", "<="])
 LIMITS = ["0", "1", "2", "5.5", "12"]
@@ -77,10 +80,12 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             features[name] |= {} if counted is None else {"where": counted}
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
-        are_boolean = {name: AGGREGATES[each["function"]].is_boolean for name, each in features.items()}
+        kinds = {
+            name: AGGREGATES[each["function"]].kind(KINDS.get(each.get("of", ""))) for name, each in features.items()
+        }
         tests = [
-            name if is_boolean else f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}"
-            for name, is_boolean in are_boolean.items()
+            {"number": f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}", "text": f"{name} = 'a'"}.get(kind, name)
+            for name, kind in kinds.items()
         ]
         written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
     return Rule.model_validate(written | draw(policies()))

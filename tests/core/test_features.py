@@ -127,7 +127,7 @@ def _text(where: Any) -> str:
 
 def shown(function: str, of: str | None, number: Any) -> Any:
     """A value as a term has it."""
-    if number is None or isinstance(number, bool):
+    if number is None or isinstance(number, bool | str):
         return number
     scale = ORACLES[function].digits(2 if of == "amount" else 0)
     return format_scaled(int(number * 10**scale), scale)
@@ -154,6 +154,13 @@ def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str
     return found | ({} if group_by is None else {"group_by": group_by})
 
 
+TESTS = {
+    "number": ("{0} > 3", "{0} * 2 <= 9.5", "{0} IS NULL"),
+    "boolean": ("{0}", "NOT {0}", "{0} <> flag", "{0} IS NULL"),
+    "text": ("{0} <> kind", "bene = {0}", "{0} IN ('a', 'c')", "{0} IS NULL", "length(coalesce({0}, 'x')) = 1"),
+}
+
+
 @st.composite
 def rules(draw: st.DrawFn, functions: dict[str, tuple[str, ...]] = FUNCTIONS) -> list[Rule]:
     found = []
@@ -161,10 +168,8 @@ def rules(draw: st.DrawFn, functions: dict[str, tuple[str, ...]] = FUNCTIONS) ->
         named = {f"f{index}": draw(features(functions)) for index in range(draw(st.integers(1, 3)))}
         tests = []
         for name, feature in named.items():
-            boolean = AGGREGATES[feature["function"]].is_boolean
-            tests.append(
-                name if boolean else draw(st.sampled_from([f"{name} > 3", f"{name} * 2 <= 9.5", f"{name} IS NULL"]))
-            )
+            kind = AGGREGATES[feature["function"]].kind(SCHEMA.attributes.get(feature.get("of")))
+            tests.append(draw(st.sampled_from(TESTS[kind])).format(name))
         when = draw(st.sampled_from([" AND ", " OR "])).join([*tests, "NOT (amount < 2 AND kind = 'a')"])
         rule = {"rule_id": f"r{number}", "group_by": draw(st.sampled_from([["payer"], ["payer", "kind"], []]))}
         where = draw(st.sampled_from([text for text in FILTERS if text is not None]))
@@ -183,7 +188,7 @@ def streams(draw: st.DrawFn) -> list[dict[str, Any]]:
                 "id": f"e{draw(st.integers(0, number))}",
                 "time": time_ms,
                 "payer": draw(st.sampled_from(["p", "q"])),
-                "bene": draw(st.sampled_from(["b", "c", ""])),
+                "bene": draw(st.sampled_from(["b", "c", "", "Łódź 銀行" + 40 * "b"])),
                 "kind": draw(st.sampled_from(["a", "b"])),
                 "flag": draw(st.booleans()),
                 "n": draw(st.integers(-3, 3)),

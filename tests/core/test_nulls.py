@@ -58,13 +58,15 @@ def features(draw) -> dict[str, Any]:
     return {name: value for name, value in written.items() if value is not None}
 
 
+TESTS = {"number": "{0} > 1", "boolean": "{0}", "text": "{0} = kind"}
 OF = {"amount": "measure", "fee": "measure", "account": "long", "kind": "string", "vip": "boolean"}
 
 
 @st.composite
 def feature_rules(draw, rule_id: str) -> Rule:
     named = {f"f{index}": each for index, each in enumerate(draw(st.lists(features(), min_size=1, max_size=3)))}
-    tests = [name if AGGREGATES[each["function"]].is_boolean else f"{name} > 1" for name, each in named.items()]
+    kinds = {name: AGGREGATES[each["function"]].kind(OF.get(each.get("of"))) for name, each in named.items()}
+    tests = [TESTS[kind].format(name) for name, kind in kinds.items()]
     return Rule.model_validate(
         {
             "rule_id": rule_id,
@@ -180,7 +182,8 @@ def test_a_feature_leaves_out_what_has_no_value_and_is_null_outside_of_its_group
             expected = feature.aggregate.plain(events, scale).shown
             said = term["value"]
             assert term["exact"]
-            assert said == expected if said is None or isinstance(said, bool) else Decimal(said) == expected
+            is_plain = said is None or isinstance(said, bool) or "type" in term
+            assert said == expected if is_plain else Decimal(said) == expected
 
 
 def scaled(value: Any, scale: int) -> Any:

@@ -125,7 +125,7 @@ def test_pages_are_read_one_after_the_other(page, data):
 def test_totals_are_there_after_reading(page):
     cells, columns = page
     data = np.frombuffer(written(cells, columns), np.uint8)
-    timeline = new_timeline(len(cells), np.ones(columns, np.bool_))
+    timeline = new_timeline(len(cells), np.ones(columns, np.bool_), np.zeros(columns, np.bool_))
     read_cells(data, 0, timeline, np.int32(0), ALL_MS)
     for column in range(columns):
         exact = sum(cell.plus[column] - cell.minus[column] for cell in cells)

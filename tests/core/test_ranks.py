@@ -84,11 +84,11 @@ def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(hundredths, 
     assert found[-1].results["f0"][:2] == (nth, 10)
 
 
-def test_of_several_most_frequent_values_the_mode_is_the_least():
+def test_of_several_most_frequent_values_the_mode_is_the_one_that_came_last():
     engine = FeatureEngine([Wanted("MODE", length_ms=5)], PAGING)
-    found = engine.run([[event(at, amount, 0) for at, amount in enumerate([5, 3, 5, 3, 9, -1, -1, 8, 7, 6, 20])]])
+    found = engine.run([[event(at, amount, 0) for at, amount in enumerate([3, 5, 3, 5, 9, -1, -1, 8, 7, 6, 20])]])
     values = [int(outcome.results["f0"].value) for outcome in found]
-    assert values == [5, 3, 5, 3, 3, 3, -1, -1, -1, -1, -1]
+    assert values == [3, 5, 3, 5, 5, 5, -1, -1, -1, -1, -1]
 
 
 # Features of the same values share a table.
@@ -130,7 +130,7 @@ def test_of_a_bucket_in_the_window_the_least_and_the_greatest_value_are_bounds()
     assert found == [
         ((0, 5), (0, 500, False, False, 5, 5)),
         ((100, 5), (0, 500, False, False, 5, 5)),
-        ((0, 5), (0, 500, False, False, 5, 5)),
+        ((200, 5), (0, 500, False, False, 5, 5)),
         *[((200, 2), (100, 500, False, False, 2, 2))] * 3,
         ((100, 2), (100, 100, True, True, 2, 2)),
     ]
@@ -183,13 +183,15 @@ def test_ten_thousand_events_in_the_window(different):
             inside = (times_ms[seen] >= at - each.length_ms) & (times_ms[seen] <= at)
             if each.counted:
                 inside &= counts[seen] == 1
-            values = np.sort(amounts[seen][inside])
-            expected = of_sorted(each, values), len(values)
+            in_order = np.argsort(times_ms[seen][inside], kind="stable")
+            values = amounts[seen][inside][in_order]
+            expected = of_values(each, values), len(values)
             assert found[number].results[f"f{name}"][:2] == expected
 
 
-def of_sorted(wanted: Wanted, values: np.ndarray) -> Decimal:
-    """A function over sorted values; 0 of none."""
+def of_values(wanted: Wanted, in_order: np.ndarray) -> Decimal:
+    """A function over values in the order of time; 0 of none."""
+    values = np.sort(in_order)
     if not len(values):
         return Decimal(0)
     if wanted.operation == "MEDIAN":
@@ -197,7 +199,8 @@ def of_sorted(wanted: Wanted, values: np.ndarray) -> Decimal:
         return with_tenths(twice // 2, twice % 2 * 500_000)
     if wanted.operation == "MODE":
         different, often = np.unique(values, return_counts=True)
-        return Decimal(int(different[np.argmax(often)]))
+        most = different[often == often.max()]
+        return Decimal(int(in_order[np.flatnonzero(np.isin(in_order, most))[-1]]))
     return Decimal(int(values[-(-len(values) * wanted.hundredths // 10_000) - 1]))
 
 

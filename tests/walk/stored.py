@@ -27,7 +27,7 @@ def look_at_state(spark: SparkSession, checkpoint: Path, rare: RarePaths) -> Non
         if group is None:
             continue
         read = lambda numbers, key=key: [pages[key, number] for number in numbers]  # noqa: E731
-        view = view_timeline(bytes(row.value), read, len(group.measures))
+        view = view_timeline(bytes(row.value), read, [False] * len(group.measures))
         rare.saw("a page split", len(view.pages) > 1)
         buckets = (cell for cell in view.cells if cell.event_id is None)
         rare.saw("a tier merged", sum(cell.last_ms - cell.first_ms > NARROW_MS for cell in buckets))

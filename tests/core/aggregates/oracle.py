@@ -32,9 +32,9 @@ class Seen:
     p: Decimal | None = None
 
     @property
-    def values(self) -> list[Fraction]:
+    def values(self) -> list[Fraction | str | bool]:
         """The field in those that count."""
-        return [Fraction(each[self.of]) for each in self.counted]
+        return [kept(each[self.of]) for each in self.counted]
 
     @property
     def scale(self) -> int:
@@ -48,6 +48,11 @@ class AggregateOracle(NamedTuple):
     value: Callable[[Seen], Fraction | bool | None]
     digits: Callable[[int], int] = lambda scale: scale
     best: Callable[[Iterable[int]], int] | None = None
+
+
+def kept(value: Any) -> Fraction | str | bool:
+    """A value of a field: exact, if it is a number."""
+    return value if isinstance(value, str | bool) else Fraction(value)
 
 
 def rounded(number: Fraction, digits: int) -> Fraction:

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from tests.core.aggregates.oracle import AggregateOracle, Seen, of_values, values_at
 
@@ -11,8 +12,9 @@ def median(values: list[Fraction]) -> Fraction:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def mode(values: list[Fraction]) -> Fraction:
-    return max(sorted(values), key=values.count)
+def mode(values: list[Any]) -> Any:
+    """Of several the one that came last."""
+    return max(reversed(values), key=values.count)
 
 
 def percentile(seen: Seen) -> Fraction | None:
@@ -31,5 +33,5 @@ ORACLES = {
 def test_ranks_are_those_of_the_values_in_order():
     amounts = ["3.00", "1.00", "2.00", "3.00"]
     assert values_at("median", amounts, of="amount") == [3, 2, 2, Decimal("2.5")]
-    assert values_at("mode", amounts, of="amount") == [3, 1, 1, 3]
+    assert values_at("mode", amounts, of="amount") == [3, 1, 2, 3]
     assert values_at("percentile", amounts, of="amount", p=50) == [3, 1, 2, 2]

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from tests.core.aggregates.oracle import AggregateOracle, Row, Seen, of_values, values_at
+from tests.core.aggregates.oracle import AggregateOracle, Row, Seen, kept, of_values, values_at
 
 
 def seconds_since(seen: Seen, events: list[Row]) -> Fraction | None:
@@ -13,7 +13,7 @@ ORACLES = {
     "is_first": AggregateOracle(lambda seen: not seen.before),
     "first": of_values(lambda values: values[0]),
     "last": of_values(lambda values: values[-1]),
-    "previous": AggregateOracle(lambda seen: Fraction(seen.before[-1][seen.of]) if seen.before else None),
+    "previous": AggregateOracle(lambda seen: kept(seen.before[-1][seen.of]) if seen.before else None),
     "time_since_first": AggregateOracle(lambda seen: seconds_since(seen, seen.counted[:1]), digits=lambda scale: 3),
     "time_since_previous": AggregateOracle(lambda seen: seconds_since(seen, seen.before[-1:]), digits=lambda scale: 3),
 }
