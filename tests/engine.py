@@ -160,7 +160,9 @@ class Engine:
     def view(self, key: str) -> TimelineView:
         """The stored timeline of a key."""
         columns = len(self.plan.group.measures)
-        return view_timeline(self.store[key], lambda numbers: [self.pages[key, each] for each in numbers], [False] * columns)
+        return view_timeline(
+            self.store[key], lambda numbers: [self.pages[key, each] for each in numbers], [False] * columns
+        )
 
     def cells(self, key: str) -> list[Cell]:
         """The timeline of a key as the tiers say, whatever has been folded so far and however it is cut."""

@@ -84,7 +84,9 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             name: AGGREGATES[each["function"]].kind(KINDS.get(each.get("of", ""))) for name, each in features.items()
         }
         tests = [
-            {"number": f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}", "text": f"{name} = 'a'"}.get(kind, name)
+            {"number": f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}", "text": f"{name} = 'a'"}.get(
+                kind, name
+            )
             for name, kind in kinds.items()
         ]
         written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
