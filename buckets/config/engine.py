@@ -248,11 +248,13 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
         return None
     for named in rule.named_features():
         feature = named.feature
-        if not (rule.reset_on_alert or feature.aggregate.needs_raw_events):
+        if not (rule.reset_on_alert or feature.aggregate.needs_raw_events or feature.window.last):
             continue
         precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
         if precision.tail is not None and feature.window.reach_ms > precision.tail:
             why = f"features.{named.name}.window: {feature.function} looks at single events, which"
+            if feature.window.last:
+                why = f"features.{named.name}.window: the last events are found among single events, which"
             if rule.reset_on_alert:
                 why = "reset_on_alert: the window may begin at any event, and these"
             return (

@@ -3,6 +3,7 @@
 Pages that are not read count as one cell each. Read are the pages
 
 - in which a window's edge lies while the events pass, with the whole bucket around it;
+- in which the first of a window's last events may lie;
 - whose cells are read one by one: of the first event in a window, of the one before an event, or of all in the window;
   of all too where the first or the one before may have no value;
 - to which a late event goes, and those that hold events of its very time;
@@ -24,6 +25,7 @@ from buckets.kernel.outcome import EVALUATED, OUTCOMES, UNJUDGED, EventOutcomes
 from buckets.kernel.plan import EVALUATE
 from buckets.kernel.result_rows import new_rows
 from buckets.kernel.window_edges import begin_of
+from buckets.numbers.wide_sum import join_within
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, directory_between
 from buckets.timeline.inspection import Heads, heads_between
 from buckets.timeline.layout import Written, new_written
@@ -134,10 +136,10 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
         if clock_ms - policy.horizon_ms <= time_ms <= directory.last_ms[entry_end - 1]:
             _need_time(directory, entry_start, entry_end, time_ms)
         if policy.late == EVALUATE and clock_ms - policy.horizon_ms <= time_ms < clock_ms:
-            _need_windows(directory, entry_start, entry_end, time_ms, time_ms, reads, context)
+            _need_windows(directory, entry_start, entry_end, time_ms, time_ms, reads, hot, end - first, context)
             _need_before(directory, entry_start, entry_end, time_ms, reads)
     if arrived:
-        _need_windows(directory, entry_start, entry_end, earliest_ms, latest_ms, reads, context)
+        _need_windows(directory, entry_start, entry_end, earliest_ms, latest_ms, reads, hot, end - first, context)
         if hot == 0 or earliest_ms == clock_ms:
             _need_before(directory, entry_start, entry_end, earliest_ms, reads)
     if policy.repeats_ms > 0:
@@ -172,15 +174,21 @@ def _need_repeats(directory: Directory, start, end, clock_ms, times_ms, first, l
 
 
 @leaf
-def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, reads, context: Context):
-    """Mark the pages over which edges move from one time to another, and others whose cells are read."""
+def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, reads, hot, arriving, context: Context):
+    """Mark the pages over which edges move from one time to another, and others whose cells are read.
+
+    So many cells are `hot`, and so many events `arriving`.
+    """
     width_ms = coarsest_ms(context.tiers)
     windows = context.windows
     for window in range(windows.reach_ms.shape[0]):
         until_ms, read = windows.until_ms[window], reads[window]
         low_ms = floor_to(begin_of(windows, window, earliest_ms), width_ms)
         high_ms = floor_to(begin_of(windows, window, latest_ms), width_ms) + width_ms
-        if read & EVERY_CELL:
+        if windows.most[window] > 0:
+            most, counted, is_every = windows.most[window], windows.counted[window], bool(read & EVERY_CELL)
+            _need_last(directory, start, end, low_ms, earliest_ms, latest_ms, most, counted, hot, arriving, is_every)
+        elif read & EVERY_CELL:
             high_ms = latest_ms + 1
         elif until_ms > 0:
             last_ms = floor_to(latest_ms - until_ms, width_ms) + width_ms
@@ -192,6 +200,31 @@ def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, read
             is_after = bool(read & FIRST_CELL) and (entry == start or directory.last_ms[entry - 1] < high_ms)
             if is_after or directory.first_ms[entry] < high_ms or directory.is_trimmed[entry]:
                 directory.is_loaded[entry] = True
+
+
+@leaf
+def _need_last(
+    directory: Directory, start, end, low_ms, earliest_ms, latest_ms, most, counted, hot, arriving, is_every
+):
+    """Mark the pages in which the first of the last events of some event may lie, or all from there on.
+
+    Of the events between a page and an event, as many count as later pages hold, and all in the head and arriving may.
+    """
+    # Of those that are known to count, as many may be replaced as arrive.
+    fewest, greatest = np.int64(-arriving), np.int64(hot + arriving)
+    for entry in range(end - 1, start - 1, -1):
+        if directory.last_ms[entry] < low_ms or fewest >= most:
+            break
+        if directory.first_ms[entry] > latest_ms:
+            continue
+        events = directory.event_count[entry]
+        if counted >= 0:
+            events = join_within(directory.plus[0, counted, entry], directory.plus[1, counted, entry])
+        greatest += events
+        if is_every or greatest >= most:
+            directory.is_loaded[entry] = True
+        if directory.last_ms[entry] < earliest_ms:
+            fewest += events
 
 
 @leaf

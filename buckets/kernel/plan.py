@@ -79,6 +79,9 @@ class Windows(NamedTuple):
     period_from: Int64s
     period_end: Int64s
     period_ms: Int64s  # int64, when periods begin
+    most: Int64s  # int64 `(windows,)`, how many events each holds at most, its last ones; 0 for any number
+    # int64 `(windows,)`, the column that holds 1 in events that are counted for that; NO_COLUMN where all are
+    counted: Int64s
 
 
 class RuleArrays(NamedTuple):
@@ -236,6 +239,7 @@ class _Feature(NamedTuple):
     reach_ms: int
     until_ms: int
     period: tuple[str, str]
+    most: int
     on_trial: bool
     resetting: int = NO_RULE
     in_effect_ms: tuple[int, int] = _ALWAYS
@@ -243,16 +247,17 @@ class _Feature(NamedTuple):
     @property
     def window(self) -> "_Window":
         """Return what makes two features share a window."""
-        return self.reach_ms, self.until_ms, self.resetting, self.period
+        last = self.most, self.counted if self.most else NO_COLUMN
+        return self.reach_ms, self.until_ms, self.resetting, self.period, last
 
 
-_Window = tuple[int, int, int, tuple[str, str]]
+_Window = tuple[int, int, int, tuple[str, str], tuple[int, int]]
 _NO_PERIOD = "", ""
 
 
 def _windows(windows: Sequence[_Window]) -> Windows:
     """Lay windows out, with the beginnings of each different kind of period once."""
-    reach_ms, until_ms, _, periods = zip(*windows, strict=True) if windows else ((), (), (), ())
+    reach_ms, until_ms, _, periods, last = zip(*windows, strict=True) if windows else ((), (), (), (), ())
     starts = {period: period_starts_ms(*period) for period in dict.fromkeys(periods) if period != _NO_PERIOD}
     end = dict(zip(starts, np.cumsum([len(each) for each in starts.values()]).tolist(), strict=True))
     ends = [end.get(period, 0) for period in periods]
@@ -262,6 +267,8 @@ def _windows(windows: Sequence[_Window]) -> Windows:
         period_from=_int64s([at - len(starts.get(period, ())) for at, period in zip(ends, periods, strict=True)]),
         period_end=_int64s(ends),
         period_ms=np.concatenate([_int64s([]), *starts.values()]),
+        most=_int64s([most for most, _ in last]),
+        counted=_int64s([counted for _, counted in last]),
     )
 
 
@@ -281,8 +288,8 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
     until_ms = BEFORE_ITSELF if part.window.exclude is not None else part.window.offset_ms
     period = _NO_PERIOD if part.window.this is None else (part.window.this, part.window.zone)
-    reach_ms, on_trial = part.window.reach_ms, part.on_trial
-    return _Feature(part.operation, of, second, counted, part.parameter, reach_ms, until_ms, period, on_trial)
+    window = part.window.reach_ms, until_ms, period, part.window.last
+    return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial)
 
 
 def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:
@@ -332,7 +339,7 @@ def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> in
 
     That other rules have longer windows, so that more is kept, plays no part: each rule says what it would say alone.
     """
-    needs_raw_events = feature.operation >= FIRST or feature.resetting != NO_RULE
+    needs_raw_events = feature.operation >= FIRST or feature.resetting != NO_RULE or feature.most > 0
     return min(lateness_ms, tail_ms - feature.reach_ms) if needs_raw_events and tail_ms is not None else lateness_ms
 
 

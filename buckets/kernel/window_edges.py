@@ -12,6 +12,9 @@ than the last none is: exact again. Otherwise the window is *uncertain*.
 A window ends with its event, before it, or some time earlier. Then its other edge may lie in a bucket too, and what may
 be half outside is both stretches together.
 
+A window of the last events begins with the first of so many that count; where that lies in a bucket, the bucket may be
+half outside.
+
 Edges move forward with the events, in amortised O(1); what a stretch holds is added up once, not for every event.
 """
 
@@ -26,7 +29,7 @@ from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.head import FROM_THE_BEGINNING
 from buckets.timeline.tiers import Tiers, floor_to, width_at
-from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_null, is_raw
+from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_null, is_raw, total
 
 UNKNOWN = -1
 
@@ -171,6 +174,8 @@ def find_edges(edges: Edges, timeline: Timeline, windows: Windows, own, after, t
             edges.inside[window] = min(edges.inside[window], own)
         elif until_ms > 0:
             _end_earlier(edges, window, timeline, time_ms - until_ms, tiers, borders)
+        if windows.most[window] > 0:
+            _keep_last(edges, window, timeline, windows.most[window], windows.counted[window])
 
 
 @inlined
@@ -222,6 +227,39 @@ def _end_earlier(edges: Edges, window, timeline: Timeline, end_ms, tiers: Tiers,
     begin_ms = begin_ms if width_ms > 1 else timeline.first_ms[start]
     edges.width_ms[window] += width_ms if width_ms > 1 else timeline.last_ms[end - 1] - begin_ms + 1
     edges.covered_ms[window] += end_ms - begin_ms + 1
+
+
+@inlined
+def _events(timeline: Timeline, counted, first, end):
+    """Return how many events of cells `[first, end)` count."""
+    if counted < 0:
+        return timeline.prefix_count[end] - timeline.prefix_count[first]
+    events, _ = total(timeline, counted, first, end)
+    return events
+
+
+@leaf
+def _keep_last(edges: Edges, window, timeline: Timeline, most, counted) -> None:
+    """Let a window hold no more events that count than so many, its last ones. Cost: O(log cells)."""
+    first, end = edges.inside[window], edges.last[window]
+    low, high = first, end
+    while low < high:
+        middle = (low + high) // 2
+        if _events(timeline, counted, middle, end) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    lacking = most - _events(timeline, counted, low, end)
+    edges.inside[window] = low
+    edges.is_uncertain[window] = lacking > 0 and (low > first or edges.is_uncertain[window])
+    if low > first and lacking > 0:
+        _forget(edges, window)
+        _add_up(edges, window, timeline, low - 1, low)
+        edges.seen_start[window] = UNKNOWN
+        edges.first_ms[window] = timeline.first_ms[low - 1]
+        edges.last_ms[window] = timeline.last_ms[low - 1]
+        edges.width_ms[window] = _events(timeline, counted, low - 1, low)
+        edges.covered_ms[window] = lacking
 
 
 @inlined

@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any, Final, Literal
 
 from buckets.aggregates.aggregate import ValueKind, ValueRange
+from buckets.aggregates.component import COUNT, COUNT_DISTINCT
 from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
@@ -111,6 +112,8 @@ def _domain_of(
             if of_field.may_be_known:
                 field = ValueRange(*of_field.hull, of_field.digits, of_field.may_be_null, of_field.size)
         possible = aggregate.value_range(field, named.feature.window.reach_ms, counts_itself)
+        if named.feature.window.last and aggregate.operation in (COUNT, COUNT_DISTINCT) and not aggregate.by_value:
+            possible = replace(possible, upper=min(possible.upper, Decimal(named.feature.window.last)))
         domain = between(possible.lower, possible.upper, possible.digits, possible.may_be_null)
         if kind != "number":
             members = TRUTH.members if kind == "boolean" else None

@@ -25,7 +25,7 @@ from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSchema, EventTime, Measure
 from buckets.expressions.expression import Expression
 from buckets.numbers.fixed_point import parse_decimal
-from buckets.printable import capitalised, short_line
+from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
 from buckets.time_zone import LONGEST_PERIODS_MS, is_zone, period_starts_ms
@@ -51,6 +51,9 @@ class Track:
         return f"{self.kind}({self.of or ''}){filtered}"
 
 
+MOST_LAST = 1_000_000  # So many last events a window may hold
+
+
 def holds_texts(track: Track, schema: EventSchema) -> bool:
     """Return whether a track holds texts themselves."""
     name = schema.new_names.get(track.of or "", track.of or "")
@@ -67,6 +70,8 @@ class Window(BaseModel):
         left: whether it holds an event at its very beginning.
         exclude: `current` for one without its own event; None for one that holds it.
         offset_ms: how long before its event it ends, and holds an event of that very time; 0 for none.
+        last: how many events it holds at most, its last ones that the feature counts, by time and arrival; 0 for any
+            number. Its length is written `within` then.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -77,6 +82,20 @@ class Window(BaseModel):
     left: Literal["closed", "open"] = "closed"
     exclude: Literal["current"] | None = None
     offset_ms: DurationMs = Field(alias="offset", default=0)
+    last: int = Field(default=0, ge=1, le=MOST_LAST)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _length_of_last_events(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not {"last", "within"} & data.keys():
+            return data
+        if data.keys() != {"last", "within"} or isinstance(data["last"], bool):
+            message = (
+                "a window of the last events has `last`, how many, and `within`, up to which age they count, and no "
+                "other field; write {last: 10, within: 30d}"
+            )
+            raise ValueError(message)
+        return {"last": data["last"], "length": data["within"]}
 
     @model_validator(mode="before")
     @classmethod
@@ -134,7 +153,10 @@ class Window(BaseModel):
         without = {"this", "zone"} if self.this is None else {"length_ms", "length", "left"}
         without |= {"exclude"} if self.exclude is None else set()
         without |= set() if self.offset_ms else {"offset_ms", "offset"}
+        without |= set() if self.last else {"last"}
         written: dict[str, Any] = write(self)
+        if self.last:
+            return {"last": self.last, "within": format_duration(self.length_ms)}
         return {name: value for name, value in written.items() if name not in without}
 
     @property
@@ -144,8 +166,8 @@ class Window(BaseModel):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has a length and ends with its event."""
-        return self.holds_its_event and self.this is None
+        """Whether it has a length alone, and ends with its event."""
+        return self.holds_its_event and self.this is None and not self.last
 
     @property
     def begins_ms(self) -> int:
@@ -169,6 +191,8 @@ class Window(BaseModel):
     def text(self) -> str:
         """Return it as a brief text: `30d`, `30d before`, `24h until 7d before`, `this day in Europe/Berlin`."""
         length = format_duration(self.length_ms) if self.this is None else f"this {self.this} in {self.zone}"
+        if self.last:
+            return f"last {self.last} within {length}"
         if self.offset_ms:
             return f"{length} until {format_duration(self.offset_ms)} before"
         return length if self.exclude is None else f"{length} before"
@@ -177,6 +201,8 @@ class Window(BaseModel):
     def words(self) -> str:
         """Return it in a sentence: `the last 30d`, `the last 30d before the event`, `this month in UTC`."""
         length = format_duration(self.length_ms)
+        if self.last:
+            return f"the last {counted(self.last, 'event')} within {length}"
         if self.offset_ms:
             return f"the {length} until {format_duration(self.offset_ms)} before the event"
         over = f"the last {length}" if self.this is None else f"this {self.this} in {self.zone}"
@@ -351,7 +377,7 @@ class NamedFeature:
 
     def _part(self, component: Component) -> Part:
         operation, column, counted = component.operation, self._track(component), None
-        if self.counted and self.feature.aggregate.needs_raw_events:
+        if self.counted and (self.feature.aggregate.needs_raw_events or self.feature.window.last):
             counted = Track("one", None, self.counted)
         if self.counted and operation == COUNT:
             operation, column = SUM, Track("one", None, self.counted)

@@ -115,7 +115,8 @@ class Oracle:
         first_ms = row["time"] - window.reach_ms
         inside = [each for each in events if first_ms <= each["time"] <= row["time"] - window.offset_ms]
         inside = [each for each in inside if window.exclude is None or each is not row]
-        counted = [each for each in inside if counts(each)]
+        counted = [each for each in inside if counts(each)][-window.last :]
+        inside = inside[next((i for i, x in enumerate(inside) if counted and x is counted[0]), len(inside)) :]
         before = [each for each in inside[: next((i for i, x in enumerate(inside) if x is row), None)] if counts(each)]
         feature = named.feature
         return (ORACLES[feature.function].value(Seen(row, counted, before, feature.of, feature.p)),)
@@ -148,6 +149,8 @@ def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str
     if draw(st.booleans()):
         end = draw(st.sampled_from([{}, {"exclude": "current"}, {"offset": "1s"}, {"offset": "5s"}]))
         found["window"] = {"length": found["window"], "left": draw(st.sampled_from(["open", "closed"]))} | end
+    elif "previous" in functions and draw(st.booleans()):  # Functions with bounds have windows beyond the tail.
+        found["window"] = {"last": draw(st.integers(1, 4)), "within": found["window"]}
     where = draw(st.sampled_from([None, *(text for text in FILTERS if text)]))
     found |= {} if where is None else {"where": where}
     group_by = draw(st.sampled_from([None, None, ["bene"], ["payer", "bene"], []]))

@@ -66,6 +66,9 @@ def explain_window(
     since = _kept_since(past, rule, named, history)
     if since is not None:
         counts &= arrivals.batches[rows] >= since
+    if window.last:
+        is_last = np.cumsum(counts[::-1])[::-1] <= window.last
+        rows, counts = rows[is_last], counts[is_last]
     if of is not None:
         counts &= arrivals.columns[of].take(pa.array(rows)).is_valid().to_numpy(zero_copy_only=False)
     if reset_ms is not None:
