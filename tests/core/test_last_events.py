@@ -32,7 +32,7 @@ SCHEMA = buckets.EventSchema.model_validate(
     }
 )
 Row = dict[str, Any]
-LENGTH_MS = 60_000
+LENGTH_MS = 59_000
 
 
 def amounts(rows: list[Row]) -> list[Decimal]:
@@ -56,7 +56,7 @@ FUNCTIONS: dict[str, tuple[str | None, Callable[[list[Row]], Any]]] = {
 
 
 def rules(last: int) -> list[Rule]:
-    window = {"last": last, "within": "60s"}
+    window = {"last": last, "within": "59s"}
     features = {
         name: {"function": name, "window": window} | ({"of": of} if of else {}) for name, (of, _) in FUNCTIONS.items()
     }
@@ -157,7 +157,7 @@ def test_behind_a_tail_that_was_made_longer_values_lie_within_their_bounds(edge)
     rows, job, found, exact = stream(np.random.default_rng(2), 420), None, {}, 0
     rule_set, wanted = RuleSet(0, (), (), {}), [each.model_copy() for each in rules(60)]
     short = [
-        Rule.model_validate(json.loads(each.model_dump_json(by_alias=True).replace("60s", "5s"))) for each in wanted
+        Rule.model_validate(json.loads(each.model_dump_json(by_alias=True).replace("59s", "5s"))) for each in wanted
     ]
     arrived: Any = ()
     for tail, now, part in (("5s", short, rows[:300]), ("70s", wanted, rows[300:])):
@@ -184,9 +184,9 @@ def test_behind_a_tail_that_was_made_longer_values_lie_within_their_bounds(edge)
 def test_a_window_of_the_last_events_is_written_as_it_came_and_read_in_english():
     long, short = rules(10)
     assert Rule.model_validate(long.model_dump(mode="json", by_alias=True)) == long
-    assert short.model_dump(mode="json", by_alias=True)["window"] == {"last": 10, "within": "60s"}
+    assert short.model_dump(mode="json", by_alias=True)["window"] == {"last": 10, "within": "59s"}
     assert short.sentence() == (
-        "For events of the same card where flag is true: the sum of amount over the last 10 events within 60s is above 3"
+        "The sum of amount of events of the same card where flag = TRUE over the last 10 events within 59s is above 3"
     )
 
 
