@@ -106,8 +106,7 @@ def cut_at_resets(edges: Edges, timeline: Timeline, reach_ms, time_ms) -> None:
     """
     for window in range(edges.from_ms.shape[0]):
         if edges.from_ms[window] > time_ms - reach_ms[window]:
-            first = np.int64(first_ending_at_or_after(timeline, edges.from_ms[window]))
-            edges.inside[window] = max(first, edges.inside[window])
+            edges.inside[window] = first_ending_at_or_after(timeline, edges.from_ms[window])
             edges.is_uncertain[window] = False
 
 

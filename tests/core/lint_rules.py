@@ -97,7 +97,9 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     left = draw(st.sampled_from(["open", "closed"]))
     where = draw(WHERES)
     more = {} if where is None or draw(st.booleans()) else {"where": where}
-    return {**feature, **more, "window": {"length": draw(LENGTHS), "left": left}}
+    window = {"length": draw(LENGTHS), "left": left}
+    last = {"last": draw(st.integers(1, 3)), "within": "60s"}
+    return {**feature, **more, "window": draw(st.sampled_from([window, window, last]))}
 
 
 @st.composite

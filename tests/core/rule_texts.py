@@ -49,7 +49,9 @@ FILTERS: Any = st.sampled_from(
 )  # fmt: skip
 DURATIONS: Any = st.sampled_from(["1ms", "1s", "5s", "10m", "1h", "30d", "3660d", " 7d "])
 WINDOWS: Any = st.one_of(
-    DURATIONS, st.fixed_dictionaries({"length": DURATIONS, "left": st.sampled_from(["open", "closed"])})
+    st.fixed_dictionaries({"last": st.sampled_from([1, 10, 1_000_000]), "within": DURATIONS}),
+    DURATIONS,
+    st.fixed_dictionaries({"length": DURATIONS, "left": st.sampled_from(["open", "closed"])}),
 )
 WRITTEN_NUMBERS: Any = st.sampled_from(
     ["0", "1", "-1", "2.5", "1e3", "0.000000000000000000001", "9223372036854775807", "-9223372036854775808", "1e37"]

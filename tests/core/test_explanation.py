@@ -74,6 +74,8 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             function = draw(st.sampled_from(list(FUNCTIONS)))
             of = draw(st.sampled_from(FUNCTIONS[function]))
             features[name] = {"function": function, "window": {"length": draw(window), "left": draw(left)}}
+            if draw(st.integers(0, 3)) == 0:
+                features[name]["window"] = {"last": draw(st.integers(1, 3)), "within": draw(window)}
             features[name] |= {"of": of} if of else {}
             features[name] |= {"p": 75} if AGGREGATES[function].needs_p else {}
             counted = draw(st.sampled_from([None, *WHERES, {}]))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from buckets.aggregates.plain import CountedEvents
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.outputs import columns
+from buckets.rules.feature import Window
 from buckets.rules.filter import write_filter
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
@@ -49,7 +50,7 @@ def features(draw) -> dict[str, Any]:
     fields = [name for name, kind in OF.items() if kind in takes]
     written = {
         "function": function,
-        "window": draw(st.sampled_from(LENGTHS)),
+        "window": draw(st.sampled_from([*LENGTHS, {"last": 1, "within": "20ms"}, {"last": 3, "within": "100ms"}])),
         "of": draw(st.sampled_from(fields)) if fields else None,
         "where": draw(st.sampled_from(FILTERS)),
         "group_by": draw(st.sampled_from([None, None, *GROUPINGS])),
@@ -139,11 +140,12 @@ def test_each_rule_finds_what_it_finds_alone(rules, rows, cuts, shards):
         assert together.get(each.rule_id, []) == alone.get(each.rule_id, [])
 
 
-def value_at(fields: tuple[str, ...], row: Row, rows: list[Row], length_ms: int, of: str | None, counts) -> list[Row]:
+def value_at(fields: tuple[str, ...], row: Row, rows: list[Row], window: Window, of: str | None, counts) -> list[Row]:
     """The payments of the same key in the window that count and have a value."""
     same = [each for each in rows if all(each[name] == row[name] is not None for name in fields)]
-    inside = [each for each in same if row["at"] - length_ms <= each["at"] <= row["at"]]
-    return [each for each in inside if counts(each) and (of is None or each[of] is not None)]
+    inside = [each for each in same if row["at"] - window.length_ms <= each["at"] <= row["at"]]
+    counted = [each for each in inside if counts(each)][-window.last :]
+    return [each for each in counted if of is None or each[of] is not None]
 
 
 PASSES = {
@@ -174,7 +176,7 @@ def test_a_feature_leaves_out_what_has_no_value_and_is_null_outside_of_its_group
             of = None if feature.aggregate.by_value else feature.of
             counts = passes(None if feature.where is None else write_filter(feature.where))
             came = [other for other in rows if other["at"] <= row["at"]]
-            counted = value_at(named.fields, row, came, feature.window.length_ms, of, counts)
+            counted = value_at(named.fields, row, came, feature.window, of, counts)
             scale = 2 if of == "amount" else 0
             values = [None if of is None else scaled(other[of], scale) for other in counted]
             own = next((index for index, other in enumerate(counted) if other is row), None)
