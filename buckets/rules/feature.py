@@ -87,15 +87,15 @@ class Window(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _length_of_last_events(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not {"last", "within"} & data.keys():
+        if not isinstance(data, Mapping) or not {"last", "within"} & data.keys():
             return data
-        if data.keys() != {"last", "within"} or isinstance(data["last"], bool):
+        if data.keys() - {"exclude"} != {"last", "within"} or isinstance(data["last"], bool):
             message = (
-                "a window of the last events has `last`, how many, and `within`, up to which age they count, and no "
-                "other field; write {last: 10, within: 30d}"
+                "a window of the last events has `last`, how many, `within`, up to which age they count, and beside them "
+                "`exclude` at most; write {last: 10, within: 30d}"
             )
             raise ValueError(message)
-        return {"last": data["last"], "length": data["within"]}
+        return {"length": data["within"], **{name: data[name] for name in data.keys() - {"within"}}}
 
     @model_validator(mode="before")
     @classmethod
@@ -156,7 +156,8 @@ class Window(BaseModel):
         without |= set() if self.last else {"last"}
         written: dict[str, Any] = write(self)
         if self.last:
-            return {"last": self.last, "within": format_duration(self.length_ms)}
+            without |= {"length_ms", "length", "left"}
+            written["within"] = format_duration(self.length_ms)
         return {name: value for name, value in written.items() if name not in without}
 
     @property
@@ -191,8 +192,7 @@ class Window(BaseModel):
     def text(self) -> str:
         """Return it as a brief text: `30d`, `30d before`, `24h until 7d before`, `this day in Europe/Berlin`."""
         length = format_duration(self.length_ms) if self.this is None else f"this {self.this} in {self.zone}"
-        if self.last:
-            return f"last {self.last} within {length}"
+        length = f"last {self.last} within {length}" if self.last else length
         if self.offset_ms:
             return f"{length} until {format_duration(self.offset_ms)} before"
         return length if self.exclude is None else f"{length} before"
@@ -202,7 +202,7 @@ class Window(BaseModel):
         """Return it in a sentence: `the last 30d`, `the last 30d before the event`, `this month in UTC`."""
         length = format_duration(self.length_ms)
         if self.last:
-            return f"the last {counted(self.last, 'event')} within {length}"
+            length = f"{'event' if self.last == 1 else counted(self.last, 'event')} within {length}"
         if self.offset_ms:
             return f"the {length} until {format_duration(self.offset_ms)} before the event"
         over = f"the last {length}" if self.this is None else f"this {self.this} in {self.zone}"

@@ -151,6 +151,7 @@ def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str
         found["window"] = {"length": found["window"], "left": draw(st.sampled_from(["open", "closed"]))} | end
     elif "previous" in functions and draw(st.booleans()):  # Functions with bounds have windows beyond the tail.
         found["window"] = {"last": draw(st.integers(1, 4)), "within": found["window"]}
+        found["window"] |= draw(st.sampled_from([{}, {}, {"exclude": "current"}]))
     where = draw(st.sampled_from([None, *(text for text in FILTERS if text)]))
     found |= {} if where is None else {"where": where}
     group_by = draw(st.sampled_from([None, None, ["bene"], ["payer", "bene"], []]))

@@ -185,6 +185,9 @@ def test_a_window_of_the_last_events_is_written_as_it_came_and_read_in_english()
     long, short = rules(10)
     assert Rule.model_validate(long.model_dump(mode="json", by_alias=True)) == long
     assert short.model_dump(mode="json", by_alias=True)["window"] == {"last": 10, "within": "59s"}
+    before = short.window.model_validate({"last": 1, "within": "1h", "exclude": "current"})
+    assert before.model_dump(by_alias=True) == {"last": 1, "within": "1h", "exclude": "current"}
+    assert (before.text, before.words) == ("last 1 within 1h before", "the last event within 1h before the event")
     assert short.sentence() == (
         "The sum of amount of events of the same card where flag = TRUE over the last 10 events within 59s is above 3"
     )
