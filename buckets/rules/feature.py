@@ -91,8 +91,8 @@ class Window(BaseModel):
             return data
         if data.keys() - {"exclude"} != {"last", "within"} or isinstance(data["last"], bool):
             message = (
-                "a window of the last events has `last`, how many, `within`, up to which age they count, and beside them "
-                "`exclude` at most; write {last: 10, within: 30d}"
+                "a window of the last events has `last`, how many, `within`, up to which age they count, and at most "
+                "`exclude` beside them; write {last: 10, within: 30d}"
             )
             raise ValueError(message)
         return {"length": data["within"], **{name: data[name] for name in data.keys() - {"within"}}}
