@@ -285,6 +285,11 @@ def _change(data: dict[str, Any], parameter: str, value: str) -> None:
         data["when"] = to_sql(_replaced(expression, old, replace(old, operands=operands)))
     elif head:
         feature = data["features"][head]
-        data["features"] = data["features"] | {head: feature | {"window": feature["window"] | {"length": value}}}
+        data["features"] = data["features"] | {head: feature | {"window": _reaching(feature["window"], value)}}
     else:
-        data["window"] = data["window"] | {"length": value}
+        data["window"] = _reaching(data["window"], value)
+
+
+def _reaching(window: Mapping[str, Any], value: str) -> dict[str, Any]:
+    """Return a window as it is written that reaches so far back."""
+    return {**window, "within" if "last" in window else "length": value}
