@@ -161,7 +161,7 @@ class _Comparison:
 
 
 def _like(wanted: str | bool | None, came: Any) -> Any:
-    """Return the value of a feature as a test has it, as a number where what came is no text."""
+    """Return the value of a feature as a test has it, as a number unless a text came."""
     with suppress(ValueError):
         return wanted if isinstance(wanted, bool | None) or isinstance(came, str) else parse_decimal(wanted)
     return wanted

@@ -238,7 +238,11 @@ def mutations(expected: Expected) -> Iterator[tuple[str, Expected]]:
                 changes = [{field: otherwise(getattr(entry, field))}]
                 if field == "features":
                     said = entry.features
-                    changes = [{field: said | {each: otherwise(value)}} for each, value in said.items()]
+                    others = {
+                        name: f"{value}1" if isinstance(value, str) else otherwise(value)
+                        for name, value in said.items()
+                    }
+                    changes = [{field: said | {name: other}} for name, other in others.items()]
                 for change in changes:
                     mutated = entry.model_copy(update=change)
                     changed = expected.model_copy(update={name: (*entries[:at], mutated, *entries[at + 1 :])})

@@ -75,7 +75,7 @@ class RecordedValue:
 
     @property
     def shown(self) -> str:
-        """Return it in words."""
+        """Return the value as people read it."""
         return _words(self.value, self.is_text)
 
 
