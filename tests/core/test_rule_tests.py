@@ -239,7 +239,7 @@ def mutations(expected: Expected) -> Iterator[tuple[str, Expected]]:
                 if field == "features":
                     said = entry.features
                     others = {
-                        name: f"{value}1" if isinstance(value, str) else otherwise(value)
+                        name: otherwise(value) if isinstance(value, bool) else f"{value or 7}1"
                         for name, value in said.items()
                     }
                     changes = [{field: said | {name: other}} for name, other in others.items()]
