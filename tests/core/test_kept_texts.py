@@ -16,6 +16,8 @@ from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.events.parquet_rows import table_arrivals
 from buckets.outputs.columns import EVALUATIONS
+from buckets.rule_files.yaml_rules import load_rule_file
+from buckets.rule_tests.tester import RuleTester
 from buckets.rules.change import changes_between
 from buckets.rules.group import Group
 from buckets.rules.revision import revise
@@ -204,3 +206,32 @@ def test_a_number_where_a_text_should_be_is_an_empty_text(garbage):
     other = new_timeline(1, np.zeros(1, np.bool_), texts)
     read_cells(out[:end], 0, other, np.int32(-1), np.int64(-(2**62)))
     assert other.extremes[:, 0, 0].tolist() == [0, 0]
+
+
+def test_a_test_of_rules_expects_texts_as_they_are_written_and_numbers_by_their_value(tmp_path):
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        """
+rules:
+  - rule_id: moved
+    group_by: [card]
+    features:
+      before: {function: previous, of: text, window: 1h}
+      sum: {function: sum, of: amount, window: 1h}
+    when: text <> before
+tests:
+  - name: a text of digits
+    given:
+      - {id: a, time: 1000, card: c, text: "01", amount: 1}
+      - {id: b, time: 2000, card: c, text: "1", amount: 1.5}
+    expect: {alerts: [{event: b, features: {before: "EXPECTED", sum: 2.50}}]}
+""",
+        encoding="utf-8",
+    )
+    found = {}
+    for expected in ("01", "1", "1.0"):
+        text = path.read_text(encoding="utf-8").replace("EXPECTED", expected)
+        (tmp_path / "one.yaml").write_text(text, encoding="utf-8")
+        file = load_rule_file(tmp_path / "one.yaml")
+        found[expected] = RuleTester(file, SCHEMA, buckets.EngineSettings()).run(0).status
+    assert found == {"01": "passed", "1": "failed", "1.0": "failed"}
