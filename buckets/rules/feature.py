@@ -51,6 +51,7 @@ class Track:
         return f"{self.kind}({self.of or ''}){filtered}"
 
 
+Counted = Literal["events", "alerts"]  # What a rule counts
 MOST_LAST = 1_000_000  # So many last events a window may hold
 
 
@@ -197,6 +198,10 @@ class Window(BaseModel):
             return f"{length} until {format_duration(self.offset_ms)} before"
         return length if self.exclude is None else f"{length} before"
 
+    def words_over(self, counted: Counted) -> str:
+        """Return it in a sentence about events or alerts."""
+        return self.words.replace("event", counted.removesuffix("s"))
+
     @property
     def words(self) -> str:
         """Return it in a sentence: `the last 30d`, `the last 30d before the event`, `this month in UTC`."""
@@ -227,7 +232,6 @@ class Part:
         return tuple(track for track in (self.column, self.second, self.counted) if track is not None)
 
 
-Counted = Literal["events", "alerts"]  # What a rule counts
 ALERT_ID = "alert_id"
 ALERT_RULE = "alert_rule"
 ALERT_SEVERITY = "alert_severity"
@@ -479,9 +483,9 @@ def phrase_of(feature: Feature) -> str:
     return " ".join(part for part in (feature.aggregate.short_phrase, feature.of) if part)
 
 
-def sentence_of(feature: Feature, limit: Limit, events: str = "", value: str = "") -> str:
+def sentence_of(feature: Feature, limit: Limit, counted: Counted, events: str = "", value: str = "") -> str:
     """Return a rule in the short form over some events or, with the value as it is shown, what an alert has found."""
-    over = f"over {feature.window.words}"
+    over = f"over {feature.window.words_over(counted)}"
     value = f" ({value})" if value else ""
     text = f"{phrase_of(feature)}{events} {over}{value} {_COMPARISONS[limit.operator]} {limit.value:,f}"
     return capitalised(text)

@@ -343,7 +343,7 @@ class Rule(BaseModel):
         by = " and ".join(f"the same {field}" for field in self.group_by)
         events = f" of {self.on} of {by}" if by else f" of all {self.on}"
         where = f" where {describe_filter(self.where)}" if self.where else ""
-        return sentence_of(self.features[VALUE], self.limit, events=f"{events}{where}")
+        return sentence_of(self.features[VALUE], self.limit, self.on, events=f"{events}{where}")
 
     def written_at(self, *location: str) -> tuple[str, ...]:
         """Return where a field that has a location among features and condition is written."""
@@ -371,7 +371,7 @@ class Rule(BaseModel):
         if fields is not None and frozenset(fields) != frozenset(self.group_by):
             by = f" by {', '.join(fields)}" if fields else f" of all {self.on}"
         phrase = each.phrase_over(self.on)
-        return f"{each.name} is {phrase}{where}{by} over {each.feature.window.words}"
+        return f"{each.name} is {phrase}{where}{by} over {each.feature.window.words_over(self.on)}"
 
 
 POLICY_FIELDS = tuple(Rule.model_fields)[[*Rule.model_fields].index("on") :]

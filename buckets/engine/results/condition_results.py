@@ -52,7 +52,7 @@ class RuleTexts(NamedTuple):
             marked = {name: f"{name} ({mark}{number})" for number, name in enumerate(names)}
             sentence = condition_words(rule.when, marked)
         else:
-            sentence = sentence_of(rule.features[VALUE], rule.limit, value=f"{mark}0")
+            sentence = sentence_of(rule.features[VALUE], rule.limit, rule.on, value=f"{mark}0")
         pieces = re.split(rf"{mark}(\d+)(?=\))", sentence)
         return cls(starts, tuple(pieces[::2]), tuple(names[int(number)] for number in pieces[1::2]))
 
