@@ -112,6 +112,15 @@ class Expression:
             yield from operand.list_tests()
 
 
+def conjuncts(condition: Expression) -> Iterator[Expression]:
+    """Yield the parts that all have to be true."""
+    if condition.operator == "and":
+        for operand in condition.operands:
+            yield from conjuncts(operand)
+    else:
+        yield condition
+
+
 def fault(of: Expression, reason: str) -> ExpressionError:
     """Return what is wrong with an expression, at the letter where it begins."""
     return ExpressionError(reason, of.at)
@@ -171,8 +180,14 @@ def quoted_text(text: str) -> str:
     return f"'{escaped}'"
 
 
+THIS: Final = "this."
+"""Stands before a field of the event itself in the filter of a feature; others are those of events in its window."""
+
+
 def quoted_name(name: str) -> str:
     """Return the name of a field in SQL: as it is, or in backticks where it is no plain word."""
+    if name.startswith(THIS):
+        return THIS + quoted_name(name.removeprefix(THIS))
     if _PLAIN_NAME.fullmatch(name) and name.upper() not in _keywords():
         return name
     return "`" + name.replace("`", "``") + "`"

@@ -42,6 +42,7 @@ class Context(NamedTuple):
     emit_all: bool  # whether rows are written for every rule, or for the fired ones only
     has_event_features: bool  # whether some feature looks at the events of its window one by one
     has_resets: bool  # whether some window is reset when its rule fires
+    pair_features: int  # how many features list the events of their windows
 
 
 def cells_read_of(features: FeatureArrays, windows: Windows) -> npt.NDArray[np.int64]:

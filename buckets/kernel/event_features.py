@@ -14,12 +14,14 @@ from buckets.aggregates.component import (
     MAX,
     MEDIAN,
     MODE,
+    PAIRS,
     PERCENTILE,
     PREVIOUS,
     PREVIOUS_TIME,
 )
 from buckets.compiled import inlined, leaf
 from buckets.kernel.context import Context
+from buckets.kernel.listed_pairs import Pairs, list_pairs
 from buckets.kernel.plan import NO_COLUMN, FeatureArrays
 from buckets.kernel.ranked_values import DistinctValues, RankedValues, count_distinct, count_ranked, ranked_value
 from buckets.kernel.result_rows import Rows
@@ -230,16 +232,20 @@ def append_event_features(
     context: Context,
     rows: Rows,
     used,
+    pairs: Pairs,
 ):
     """Append a row for each rule of each such feature whose window has all its events; returns the number of rows used.
 
-    `own` is the event's cell.
+    `own` is the event's cell. A row of a feature of pairs says where in the list these begin.
     """
     features, numbers = context.features, context.rules.number
     for feature in range(features.operation.shape[0]):
         if late_by_ms > features.patience_ms[feature] or features.operation[feature] <= MAX:
             continue
-        if features.operation[feature] >= PERCENTILE:
+        if features.operation[feature] == PAIRS:
+            begin, events = list_pairs(timeline, edges, features, feature, own, pairs)
+            found = FoundValue(begin, np.int64(0), begin, begin, events, events, events)
+        elif features.operation[feature] >= PERCENTILE:
             found = find_ranked(timeline, edges, ranked, features, feature, event)
         else:
             found = find_single(timeline, edges, distinct, features, feature, own)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.component import MAX
+from buckets.aggregates.component import MAX, PAIRS
 from buckets.compiled import allocating
 from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays, Windows
@@ -46,6 +46,7 @@ class GroupPlans(NamedTuple):
     # bool `(groups,)`, whether some feature looks at the events of its window one by one
     has_event_features: npt.NDArray[np.bool_]
     has_resets: npt.NDArray[np.bool_]  # bool `(groups,)`, whether some window is reset when its rule fires
+    pair_features: Int64s  # int64 `(groups,)`, how many features list the events of their windows
 
 
 def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
@@ -80,6 +81,7 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
         **{name: np.array([get(plan) for plan in plans], np.int64) for name, get in _NUMBERS.items()},
         has_event_features=np.array([bool((each.operation > MAX).any()) for each in features], np.bool_),
         has_resets=np.array([bool(plan.resetting) for plan in plans], np.bool_),
+        pair_features=np.array([(each.operation == PAIRS).sum() for each in features], np.int64),
     )
 
 
@@ -150,4 +152,5 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
         emit_all,
         plans.has_event_features[group],
         plans.has_resets[group],
+        plans.pair_features[group],
     )

@@ -29,6 +29,7 @@ from buckets.kernel.context import Context, Policy
 from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, learn_ids, new_known_ids
 from buckets.kernel.event_features import append_event_features
 from buckets.kernel.keyed_events import GroupEvents
+from buckets.kernel.listed_pairs import VALUES, Pairs, has_pair_room, with_pair_room
 from buckets.kernel.outcome import (
     COLLISION_NOT_KEPT,
     DUPLICATE,
@@ -249,7 +250,9 @@ def _take_out(work: Work, cell, replaces, id_before, length_before):
 
 
 @inlined
-def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Context, rows: Rows, used, outcomes):
+def _take_in(
+    work: Work, events: GroupEvents, first, end, clock_ms, context: Context, rows: Rows, used, pairs: Pairs, outcomes
+):
     """Take in events `[first, end)` of a key, one by one, as long as there is room for the rows of one more.
 
     Each is tested, put in, and evaluated.
@@ -261,6 +264,8 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
     most = rows.event.shape[0] - context.rules.number.shape[0]
     event = first
     while event < end and used <= most:
+        if context.pair_features > 0 and not has_pair_room(pairs, _pair_room(timeline.size[0] + 1, context)):
+            break
         current, event = event, event + 1
         time_ms = events.times_ms[current]
         outcomes.clock_ms[current] = clock_ms
@@ -307,6 +312,7 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
                     context,
                     rows,
                     used_now,
+                    pairs,
                 )
             if context.has_resets:
                 reset_fired(work.edges, context, rows, used, used_now, time_ms)
@@ -319,6 +325,12 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
         if clock_ms != NO_CLOCK:
             set_borders(work.borders, tiers, clock_ms)
     return event, used, clock_ms
+
+
+@inlined
+def _pair_room(cells, context: Context):
+    """Return how much of the list of pairs one event of a timeline of so many cells may need."""
+    return cells * context.pair_features * (VALUES + 2 * context.needs_extremes.shape[0])
 
 
 @leaf
@@ -374,6 +386,7 @@ def _take_in_keys(
     encoded,
     encoded_start,
     written: Written,
+    pairs: Pairs,
     done: Position,
 ):
     """Take in the events of one key after the other, as long as there is room for what comes out.
@@ -400,7 +413,7 @@ def _take_in_keys(
             work.ranked.key_end[0] = end
             if context.has_event_features:
                 _share_texts(work, context, event, events.pool)
-        event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, outcomes)
+        event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, pairs, outcomes)
         at, (size, pages) = encoded_start[key], _needed_room(layout, key)
         if event < end or at + size > encoded.shape[0] or not has_page_room(written, size, pages):
             return Position(key, event, used, clock_ms)
@@ -432,12 +445,13 @@ def score_keys(
     encoded,
     encoded_start,
     written: Written,
+    pairs: Pairs,
 ):
     """Take in the events of the keys of one group; arguments are as in `_take_in_keys`.
 
     Returns:
-        Rows, how many of them are used, the new heads, and the pages that were written or go: larger ones where there
-        was no room.
+        Rows, how many of them are used, the new heads, the pages that were written or go, and pairs: larger ones where
+        there was no room.
     """
     keys, columns, rules = heads.cells.shape[0], context.needs_extremes.shape[0], context.rules.number.shape[0]
     largest, most = _largest_key(heads, directory, events.key_start)
@@ -467,11 +481,12 @@ def score_keys(
     while done.key < keys:
         done = _take_in_keys(
             work, layout, events, heads, page_start, context, from_ms, outcomes, rows, encoded, encoded_start, written,
-            done,
+            pairs, done,
         )  # fmt: skip
         if done.key < keys:
             rows = with_room(rows, done.used, rules)
             size, pages = _needed_room(layout, done.key)
             encoded = _with_bytes(encoded, encoded_start[done.key], size)
             written = with_page_room(written, size, pages)
-    return rows, done.used, encoded, written
+            pairs = with_pair_room(pairs, _pair_room(largest + 1, context))
+    return rows, done.used, encoded, written, pairs

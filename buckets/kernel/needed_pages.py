@@ -21,6 +21,7 @@ from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, FIRST_VA
 from buckets.kernel.group_plans import GroupPlans, context_of
 from buckets.kernel.kernel import score_keys
 from buckets.kernel.keyed_events import GroupEvents, KeyedEvents, events_of
+from buckets.kernel.listed_pairs import new_pairs
 from buckets.kernel.outcome import EVALUATED, OUTCOMES, UNJUDGED, EventOutcomes
 from buckets.kernel.plan import EVALUATE
 from buckets.kernel.result_rows import new_rows
@@ -389,20 +390,20 @@ def score_groups(
         Rows, those of each group with its own events and rules; where those of each group begin, int64
         `(groups + 1,)`; the keys' new heads one after the other; where each begins, int64 `(keys + 1,)`; the pages that
         were written or go, `Written`; how many events of each group came to each outcome, int64 `(groups, OUTCOMES)`;
-        and whether some outcome of each group is to be told of, bool `(groups,)`.
+        whether some outcome of each group is to be told of, bool `(groups,)`; and the list of pairs.
     """
     groups, keys = events.plan.shape[0], heads.cells.shape[0]
     rows = new_rows(_most_rows(events, plans) + 1 if emit_all else 1024)
     encoded, encoded_start = np.empty(65536, np.uint8), np.zeros(keys + 1, np.int64)
     written, used = new_written(65536, 64), np.int64(0)
     row_start, counts = np.zeros(groups + 1, np.int64), np.zeros((groups, OUTCOMES), np.int64)
-    are_told = np.zeros(groups, np.bool_)
+    are_told, pairs = np.zeros(groups, np.bool_), new_pairs()
     for group in range(groups):
         first, end = events.group_start[group], events.group_start[group + 1]
         of_group = events_of(events, group, plans, pool, ids_at)
         of_events = _outcomes_between(outcomes, events.key_start[first], events.key_start[end])
         before = written.used[1]
-        rows, used, encoded, written = score_keys(
+        rows, used, encoded, written, pairs = score_keys(
             of_group,
             heads_between(heads, first, end),
             directory_between(directory, first, end),
@@ -415,8 +416,10 @@ def score_groups(
             encoded,
             encoded_start[first : end + 1],
             written,
+            pairs,
         )
         row_start[group + 1] = used
         _number_keys(written, before, first)
         are_told[group] = _count(of_events, counts, group)
-    return rows, row_start, encoded[: encoded_start[keys]], encoded_start, written, counts, are_told
+    listed = pairs.listed[: pairs.used[0]]
+    return rows, row_start, encoded[: encoded_start[keys]], encoded_start, written, counts, are_told, listed

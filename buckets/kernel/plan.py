@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.component import AVG, FIRST, MAX, MIN
+from buckets.aggregates.component import AVG, FIRST, MAX, MIN, PAIRS
 from buckets.config.engine import EngineSettings, Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
@@ -284,11 +284,14 @@ _LimitNumbers = tuple[int, int, list[int]]
 
 
 def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
-    of = column[part.column.name] if part.column is not None else 0
+    is_listed = part.paired is not None
+    of = column[part.column.name] if part.column is not None and not is_listed else 0
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
     until_ms = BEFORE_ITSELF if part.window.exclude is not None else part.window.offset_ms
     period = _NO_PERIOD if part.window.this is None else (part.window.this, part.window.zone)
     window = part.window.reach_ms, until_ms, period, part.window.last
+    if is_listed:
+        return _Feature(PAIRS, of, NO_COLUMN, counted, 0, *window, part.on_trial)
     return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial)
 
 

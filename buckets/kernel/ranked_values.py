@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.component import COUNT_DISTINCT, MODE, PERCENTILE
+from buckets.aggregates.component import COUNT_DISTINCT, MODE, PAIRS, PERCENTILE
 from buckets.byte_strings import hash_bytes
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import FeatureArrays
@@ -85,7 +85,7 @@ def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
     """
     table, tables = np.full(features.operation.shape[0], -1, np.int64), np.int64(0)
     for feature in range(features.operation.shape[0]):
-        if features.operation[feature] >= PERCENTILE:
+        if PERCENTILE <= features.operation[feature] < PAIRS:
             table[feature] = _table_of(features, table, feature)
             if table[feature] < 0:
                 table[feature] = tables

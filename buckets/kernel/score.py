@@ -58,6 +58,7 @@ class Scored:
     # int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never
     reset_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
+    pairs: Int64s  # int64, what rows of features of pairs point into, see `listed_pairs`
 
     def other_id(self, event: int) -> str | None:
         """Return the id that stands at the event's time, if one did when it arrived."""
@@ -85,6 +86,7 @@ class ScoredGroups:
     # int64 `(keys, windows)`, since when windows count that were reset; without keys where none ever is
     from_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
+    pairs: Int64s  # int64, what rows of features of pairs point into
 
     def of_group(self, group: int) -> Scored:
         """Return what came out for the events of one group, without heads and pages of others."""
@@ -104,6 +106,7 @@ class ScoredGroups:
             since_ms=self.since_ms[first:end],
             pages=self.pages if len(self.plans) == 1 else [],
             pool=self.pool,
+            pairs=self.pairs,
             reset_ms=_reset_ms(plan, self.from_ms[first:end]),
         )
 
@@ -187,7 +190,7 @@ def score_all(
         page_data, page_start = _read_needed(directory, read_pages, len(heads.data))
     pool, ids_at = np.concatenate([heads.data, page_data, events.ids.data]), len(heads.data) + len(page_data)
     outcomes = _no_outcomes(len(events.rows), columns)
-    rows, row_start, encoded, encoded_start, written, counts, are_told = score_groups(
+    rows, row_start, encoded, encoded_start, written, counts, are_told, pairs = score_groups(
         events, pool, ids_at, known, directory, page_start, joined, paging, emit_all, outcomes, from_ms
     )
     return ScoredGroups(
@@ -204,6 +207,7 @@ def score_all(
         pages=_pages(written),
         from_ms=from_ms,
         pool=pool,
+        pairs=pairs,
     )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from buckets.expressions.expression import Expression
-from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold, never_false, parts_of, shown
+from buckets.expressions.expression import Expression, conjuncts
+from buckets.lint.logic import Facts, always_holds, may_hold, never_false, parts_of, shown
 from buckets.lint.subject import Code, FilterAt, Finding, Subject, event_facts
 from buckets.rules.feature import VALUE
 from buckets.rules.filter import filter_condition

@@ -17,6 +17,7 @@ from buckets.outputs import columns
 from buckets.rules.filter import Filter, filter_fields, matches
 from buckets.rules.rule import POLICY_FIELDS, Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set
+from buckets.rules.this_event import names_this
 
 _COUNT = "count"
 
@@ -96,7 +97,8 @@ class _Counts:
 
 
 def _filters(rule: Rule) -> list[Filter]:
-    return [where for where in (rule.where, *(feature.where for feature in rule.features.values())) if where]
+    written = (rule.where, *(feature.where for feature in rule.features.values()))
+    return [where for where in written if where and not names_this(where)]
 
 
 def _fields(rule: Rule) -> set[str]:

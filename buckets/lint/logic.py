@@ -23,6 +23,7 @@ from buckets.expressions.expression import (
     NUMBER_FUNCTIONS,
     Expression,
     Kind,
+    conjuncts,
     normalise,
     to_sql,
 )
@@ -249,15 +250,6 @@ def given(condition: Expression, facts: Facts) -> Facts | None:
         if not possible:
             return None
     return narrowed
-
-
-def conjuncts(condition: Expression) -> Iterator[Expression]:
-    """Yield the parts that all have to be true."""
-    if condition.operator == "and":
-        for operand in condition.operands:
-            yield from conjuncts(operand)
-    else:
-        yield condition
 
 
 def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Domain]]:

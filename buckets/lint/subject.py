@@ -13,14 +13,15 @@ from buckets.aggregates.component import COUNT, COUNT_DISTINCT
 from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.expressions.expression import Expression, Kind
-from buckets.lint.logic import TRUTH, Domain, Facts, between, conjuncts, given
+from buckets.expressions.expression import Expression, Kind, conjuncts
+from buckets.lint.logic import TRUTH, Domain, Facts, between, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.condition import ARRAY_KINDS
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_condition
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
+from buckets.rules.this_event import names_this, split_filter
 
 _KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
 
@@ -104,7 +105,7 @@ def _domain_of(
     if not aggregate.is_boolean:
         field, counts_itself = ValueRange(), False
         if _is_exact(named, schema, engine):
-            counted = given(filter_condition(named.where, schema), of_events)
+            counted = given(filter_condition(split_filter(named.where)[0], schema), of_events)
             counts_itself = named.feature.window.holds_its_event and counted is not None
             counts_itself = counts_itself and _is_within(rule.where, named.where, schema)
             of_field = (counted or of_events).of_name(named.feature.of or "")
@@ -184,7 +185,7 @@ class Subject:
             if rule.where:
                 yield FilterAt(rule, ("where",), rule.where)
             for name, feature in rule.features.items():
-                if feature.where:
+                if feature.where and not names_this(feature.where):
                     yield FilterAt(rule, ("features", name, "where"), feature.where, name)
 
 

@@ -14,7 +14,7 @@ from buckets.errors import kind_and_line
 from buckets.events.conversion import ARROW_TYPES
 from buckets.events.schema import AttributeType, EventSchema
 from buckets.expressions.evaluation import matching
-from buckets.expressions.expression import COMPARISONS, Expression, ExpressionError, Kind
+from buckets.expressions.expression import COMPARISONS, THIS, Expression, ExpressionError, Kind
 from buckets.expressions.number_functions import Numbers, numbers
 from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
@@ -31,6 +31,11 @@ class SqlFilter:
 
     expression: Expression  # its one form
     text: str = field(compare=False)  # as somebody wrote it; two filters that differ in that alone are equal
+
+    @property
+    def names_this(self) -> bool:
+        """Whether it compares events of a window with the event itself."""
+        return any(name.startswith(THIS) for name in self.expression.fields())
 
     @property
     def lists(self) -> frozenset[str]:
@@ -62,6 +67,8 @@ def renamed_sql(text: str, names: Mapping[str, str]) -> str:
 
     found = sorted({field.at: str(field.value) for field in _fields(parse_expression(text))}.items(), reverse=True)
     for at, name in found:
+        if name.startswith(THIS):
+            at, name = at + len(THIS), name.removeprefix(THIS)
         if name in names:
             length = len(name) + name.count("`") + 2 if text[at] == "`" else len(name)
             text = text[:at] + quoted_name(names[name]) + text[at + length :]

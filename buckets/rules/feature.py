@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from buckets.aggregates.aggregate import Aggregate, FieldKind, ValueKind
-from buckets.aggregates.component import COUNT, SUM, ColumnKind, Component
+from buckets.aggregates.component import COUNT, PERCENTILE, SUM, ColumnKind, Component
 from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSchema, EventTime, Measure
@@ -28,6 +28,7 @@ from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
+from buckets.rules.this_event import names_this, split_filter, window_fields
 from buckets.time_zone import LONGEST_PERIODS_MS, is_zone, period_starts_ms
 
 Int64s = npt.NDArray[np.int64]
@@ -225,11 +226,13 @@ class Part:
     window: Window  # how far back it reaches
     on_trial: bool  # whether only rules on trial need it
     parameter: int = 0  # of a percentile, which one it is in hundredths of a per cent; 0 for all else
+    paired: SqlFilter | None = None  # what events of the window have to be to the event itself; None for anything
 
     @property
     def tracks(self) -> tuple[Track, ...]:
         """What it reads."""
-        return tuple(track for track in (self.column, self.second, self.counted) if track is not None)
+        compared = () if self.paired is None else (Track("value", name) for name in window_fields(self.paired))
+        return tuple(track for track in (self.column, self.second, self.counted, *compared) if track is not None)
 
 
 ALERT_ID = "alert_id"
@@ -331,6 +334,21 @@ class Feature(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _filtered_as_can_be(self) -> "Feature":
+        if names_this(self.where):
+            components = self.aggregate.components(counts_all=False)
+            if self.window.last or any(component.operation >= PERCENTILE for component in components):
+                what = "a window of the last events" if self.window.last else self.function
+                message = f"{what} does not go with a filter that names `this`"
+                raise ValueError(message)
+        return self
+
+    @property
+    def needs_raw_events(self) -> bool:
+        """Return whether it looks at single events, so that its window has to lie in the tail."""
+        return self.aggregate.needs_raw_events or names_this(self.where)
+
+    @model_validator(mode="after")
     def _p_where_needed(self) -> "Feature":
         if AGGREGATES[self.function].needs_p != (self.p is not None):
             message = f"{self.function} has no `p`; leave it out"
@@ -371,13 +389,26 @@ class NamedFeature:
 
     @property
     def counted(self) -> Filter:
-        """Which events of its group it counts; empty for all."""
-        return () if self.where == self.group_where else self.where
+        """Which events of its group it counts, as far as they say that themselves; empty for all."""
+        return () if self.where == self.group_where else split_filter(self.where)[0]
+
+    @property
+    def paired(self) -> SqlFilter | None:
+        """What these have to be to the event itself; None for anything."""
+        return split_filter(self.where)[1]
 
     def parts(self) -> Iterator[tuple[Component, Part]]:
         """Yield what a group computes for it."""
-        for component in self.feature.aggregate.components(not self.counted):
-            yield component, self._part(component)
+        for component in self.feature.aggregate.components(not self.counted and self.paired is None):
+            yield component, self._part(component) if self.paired is None else self._paired_part(component)
+
+    def _paired_part(self, component: Component) -> Part:
+        of = self.feature.of
+        kinds = ("value" if kind in ("least", "greatest") else kind for kind in (component.column, component.second))
+        column, second = (None if kind is None else Track(kind, of) for kind in kinds)
+        counted = Track("one", None, self.counted) if self.counted else None
+        window, on_trial = self.feature.window, self.on_trial
+        return Part(component.operation, column, second, counted, window, on_trial, component.parameter, self.paired)
 
     def _part(self, component: Component) -> Part:
         operation, column, counted = component.operation, self._track(component), None

@@ -153,6 +153,8 @@ def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
     that two tests amount to one operator.
     """
     if isinstance(where, SqlFilter):
+        if where.names_this:
+            return where
         mapping = as_mapping(where, schema)
         try:
             return where if mapping is None else canonical_filter(parse_filter(mapping), schema)

@@ -17,6 +17,7 @@ from buckets.rules.condition import SqlFilter, check_condition_fits
 from buckets.rules.feature import Limit, Operator, field_kind, schema_on
 from buckets.rules.filter import Filter, canonical_filter, filter_fields
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
+from buckets.rules.this_event import check_this_filter
 from buckets.validation import field_name, first_fault
 
 Fault = tuple[tuple[str, ...], str]  # The location of a field in a rule, and what is wrong with it
@@ -128,6 +129,11 @@ def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: E
 
 def _filter_faults(where: Filter, location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
     try:
+        if isinstance(where, SqlFilter) and where.names_this:
+            if location == ("where",):
+                message = "`this` is the event itself, and goes into the filter of a feature"
+                raise ValueError(message)
+            check_this_filter(where, schema)
         canonical_filter(where, schema)
     except ValueError as error:
         yield location, short_line(str(error))

@@ -48,6 +48,7 @@ from buckets.rules.feature import (
 )
 from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists
 from buckets.rules.policies import MOST_SNOOZES, AlertPolicy, Snooze, policies_of
+from buckets.rules.this_event import field_of
 
 Severity = Literal["low", "medium", "high", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)  # The least first
@@ -275,7 +276,8 @@ class Rule(BaseModel):
     def filter_fields(self) -> frozenset[str]:
         """Return the fields that its filters and its condition name."""
         wheres = [self.where, *(feature.where or () for feature in self.features.values())]
-        return frozenset(condition_fields(self.when, self.features)).union(*map(filter_fields, wheres))
+        named = (map(field_of, filter_fields(where)) for where in wheres)
+        return frozenset(condition_fields(self.when, self.features)).union(*named)
 
     @property
     def lists(self) -> frozenset[str]:

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.batch.fan_out import KeyedTable
+from buckets.engine.values.pairs import ListedPairs
 from buckets.events.arrivals import DeadLetter, shortened
 from buckets.kernel.outcome import OVERFLOW
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.score import Scored
+from buckets.kernel.score import Scored, chosen_rows
 from buckets.rules.feature import Part, holds_texts
 from buckets.timeline.inspection import texts_at
 
@@ -91,13 +92,19 @@ def group_parts(group: ScoredGroup) -> GroupParts:
     longest: Int64s = max((rows.event[chosen] for chosen in of_part), key=len, default=np.empty(0, np.int64))
     same = all(len(chosen) == len(longest) for chosen in of_part)
     events = longest if same else np.unique(rows.event)
-    found = {part: _part(group, part, index, rows, of_part[index], events) for index, part in enumerate(parts)}
+    pairs = ListedPairs(group.plan, group.table, group.scored)
+    found = {part: _part(group, pairs, index, rows, of_part[index], events) for index, part in enumerate(parts)}
     return GroupParts(events, found)
 
 
-def _part(group: ScoredGroup, part: Part, index: int, rows: Rows, chosen: Int64s, events: Int64s) -> ComputedPart:
+def _part(
+    group: ScoredGroup, pairs: ListedPairs, index: int, rows: Rows, chosen: Int64s, events: Int64s
+) -> ComputedPart:
     """Return one part, whose rows are chosen, at events of which it may lack some."""
+    part = group.plan.parts[index]
     computed = Computed(*(getattr(rows, name)[chosen] for name in COMPUTED))
+    if part.paired is not None:
+        computed = pairs.compute(part, chosen_rows(rows, chosen))
     if part.column is not None and holds_texts(part.column, group.table.schema):
         texts = texts_at(group.scored.pool, computed.whole)
         computed = computed._replace(whole=texts, lower_whole=texts, upper_whole=texts)

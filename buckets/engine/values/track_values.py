@@ -21,6 +21,7 @@ from buckets.outputs.output import value_type
 from buckets.rules.completeness import as_arrays
 from buckets.rules.feature import Track, field_kind, holds_texts
 from buckets.rules.filter import Filter, matches, needed_fields
+from buckets.rules.this_event import field_of, names_this, with_this
 from buckets.timeline.timeline import text_place
 
 Int64s = npt.NDArray[np.int64]
@@ -83,8 +84,11 @@ def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> n
     size = len(table) if events is None else len(events)
     if not where:
         return np.ones(size, np.bool_)
-    columns = table.fields(needed_fields(where, table.schema), events) | {"": pa.nulls(size)}
-    mask = matches(where, columns, table.schema, table.lists)
+    names = needed_fields(where, table.schema)
+    columns, schema = table.fields(map(field_of, names), events) | {"": pa.nulls(size)}, table.schema
+    if names_this(where):  # An event beside itself.
+        columns, schema = columns | {name: columns[field_of(name)] for name in names}, with_this(schema)
+    mask = matches(where, columns, schema, table.lists)
     assert mask is not None
     passed: npt.NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
     return passed

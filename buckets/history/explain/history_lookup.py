@@ -21,15 +21,18 @@ from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.delta.whole_table import is_in, moments_ms, quoted_column, sql_moment, sql_text
 from buckets.events.schema import EventSchema
-from buckets.lists.index import Lists
+from buckets.expressions.expression import THIS
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.numbers.fixed_point import format_scaled
 from buckets.numbers.wide_sum import MOST_DIGITS
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection, output_batches, rows_of
 from buckets.rules.completeness import Fill
+from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, filter_lists, matches
 from buckets.rules.group import NO_NAMES, Group
 from buckets.rules.rule_set import RuleSet
+from buckets.rules.this_event import field_of, with_this
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -275,6 +278,17 @@ class Past:
             mask = matches(where, arrivals.take(rows).columns, arrivals.schema, self.lists(batch_id))
             assert mask is not None
             passed[rows] = mask.to_numpy(zero_copy_only=False)
+        return passed
+
+    def passing_beside(self, where: SqlFilter, arrivals: Arrivals, target: int, rows: Int64s) -> Flags:
+        """Return which of some arrivals pass a filter that compares them with another one, by the lists of that one."""
+        names, schema = list(dict.fromkeys(where.expression.fields())), with_this(arrivals.schema)
+        taken = {name: np.full(len(rows), target) if name.startswith(THIS) else rows for name in names}
+        columns = {name: arrivals.columns[field_of(name)].take(pa.array(at)) for name, at in taken.items()}
+        columns[schema.event_time.field] = pa.array(np.full(len(rows), arrivals.times_ms[target]))
+        mask = matches(where, columns, schema, self.lists(int(arrivals.batches[target])) if where.lists else NO_LISTS)
+        assert mask is not None
+        passed: Flags = mask.to_numpy(zero_copy_only=False)
         return passed
 
 

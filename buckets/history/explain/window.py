@@ -63,6 +63,8 @@ def explain_window(
     if named.counted:
         by_number = np.sort(rows)
         counts &= past.passing(named.counted, arrivals.take(by_number))[np.searchsorted(by_number, rows)]
+    if named.paired is not None:
+        counts &= past.passing_beside(named.paired, arrivals, history.target, rows)
     since = _kept_since(past, rule, named, history)
     if since is not None:
         counts &= arrivals.batches[rows] >= since

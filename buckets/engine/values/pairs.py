@@ -1,0 +1,150 @@
+"""Features that compare events of a window with the event itself: what the kernel has listed, filtered and summed up.
+
+For each event the kernel lists the events of its window that count by themselves, with all that their timeline keeps of
+them. Which of these pass the filter beside the event is found here, on columns.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.aggregates.component import (
+    COUNT,
+    COUNT_DISTINCT,
+    FIRST,
+    FIRST_TIME,
+    MAX,
+    MIN,
+    SUM,
+    Computed,
+    fitted,
+)
+from buckets.engine.batch.fan_out import KeyedTable
+from buckets.errors import BucketsError
+from buckets.expressions.expression import THIS
+from buckets.kernel.listed_pairs import OWN, TIME, VALUES
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.result_rows import Rows
+from buckets.kernel.score import Scored
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.rules.condition import SqlFilter
+from buckets.rules.feature import Part, Track, field_kind
+from buckets.rules.filter import matches
+from buckets.rules.this_event import field_of, window_fields, with_this
+from buckets.timeline.inspection import texts_at
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_AT_ONCE = 1_000_000  # So many pairs are filtered together
+
+
+class Passing(NamedTuple):
+    """The pairs that pass a filter, those of an event by time."""
+
+    row: Int64s  # int64 `(pairs,)`, ascending, the event of each, by its index among those that have pairs
+    at: Int64s  # int64 `(pairs,)`, where in the list each begins
+
+
+class ListedPairs:
+    """What the kernel has listed for the events of a group."""
+
+    def __init__(self, plan: GroupPlan, table: KeyedTable, scored: Scored) -> None:
+        """Take them as they are."""
+        self._table, self._scored = table, scored
+        self._columns = plan.group.measures
+        self._passing: dict[Any, Passing] = {}
+
+    def compute(self, part: Part, rows: Rows) -> Computed:
+        """Return what a part comes to at its rows."""
+        assert part.paired is not None
+        key = part.paired, part.counted, part.window, part.on_trial
+        if key not in self._passing:
+            self._passing[key] = self._pass(part.paired, rows)
+        row, at = self._passing[key]
+        size = len(rows.event)
+        if part.column is not None:
+            least, greatest = self._values(part.column, at)
+            row, at = row[least <= greatest], at[least <= greatest]
+        whole, events = self._operate(part, row, at, size), np.bincount(row, minlength=size)
+        if part.operation not in (COUNT, SUM, MIN, MAX, COUNT_DISTINCT):
+            events = np.minimum(self._beside(part, row, at, size), 1)
+        none = np.zeros(size, np.int32)
+        return Computed(whole, none, whole, none, whole, none, events, events, events, np.ones(size, np.bool_))
+
+    def _values(self, track: Track, at: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the least and the greatest value of single events, which are the same; of none least is above."""
+        first = at + VALUES + 2 * self._columns.index(track.name)
+        return self._scored.pairs[first], self._scored.pairs[first + 1]
+
+    def _pass(self, where: SqlFilter, rows: Rows) -> Passing:
+        """Return the pairs of rows that pass."""
+        size, stride = rows.event_count, VALUES + 2 * len(self._columns)
+        row = np.repeat(np.arange(len(size)), size)
+        at = rows.whole[row] + (np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)) * stride
+        schema, lists = with_this(self._table.schema), self._table.lists
+        own = [field_of(name) for name in dict.fromkeys(where.expression.fields()) if name.startswith(THIS)]
+        time = schema.event_time.field
+        of_events = self._table.fields([*own, time], rows.event)
+        passed = np.zeros(len(row), np.bool_)
+        for begin in range(0, len(row), _AT_ONCE):
+            here = slice(begin, begin + _AT_ONCE)
+            taken = pa.array(row[here])
+            columns = {THIS + name: of_events[name].take(taken) for name in own} | {time: of_events[time].take(taken)}
+            columns |= {name: self._field(name, at[here]) for name in window_fields(where)}
+            mask = matches(where, columns, schema, lists)
+            assert mask is not None
+            passed[here] = mask.to_numpy(zero_copy_only=False)
+        return Passing(row[passed], at[passed])
+
+    def _field(self, name: str, at: Int64s) -> pa.Array:
+        """Return a field of listed events, as filters take it."""
+        least, greatest = self._values(Track("value", name), at)
+        is_null, kind = least > greatest, field_kind(name, self._table.schema)
+        if kind == "string":
+            return pa.array(texts_at(self._scored.pool, np.where(is_null, 0, least)), pa.string(), mask=is_null)
+        return pa.array(least == 1 if kind == "boolean" else least, mask=is_null)
+
+    def _beside(self, part: Part, row: Int64s, at: Int64s, size: int) -> Int64s:
+        """Return how many of an event's pairs an operation on single events may choose from."""
+        if part.operation in (FIRST, FIRST_TIME):
+            return np.bincount(row, minlength=size)
+        return np.bincount(row[self._scored.pairs[at + OWN] == 0], minlength=size)
+
+    def _operate(self, part: Part, row: Int64s, at: Int64s, size: int) -> Any:
+        operation = part.operation
+        if operation == COUNT:
+            return np.bincount(row, minlength=size)
+        values = self._scored.pairs[at + TIME] if part.column is None else self._values(part.column, at)[0]
+        if operation == SUM:
+            return self._sums(part, row, values, size)
+        if operation == COUNT_DISTINCT:
+            assert part.second is not None
+            both = np.unique(np.stack([row, values, self._values(part.second, at)[0]], axis=1), axis=0)
+            return np.bincount(both[:, 0], minlength=size)
+        found = np.zeros(size, np.int64)
+        if operation in (MIN, MAX):
+            there = np.bincount(row, minlength=size) > 0
+            found[there] = INT64_MAX if operation == MIN else INT64_MIN
+            (np.minimum if operation == MIN else np.maximum).at(found, row, values)
+            return found
+        if operation in (FIRST, FIRST_TIME):
+            different, first = np.unique(row, return_index=True)
+            found[different] = values[first]
+            return found
+        before = self._scored.pairs[at + OWN] == 0
+        found[row[before]] = values[before]  # the last one stays
+        return found
+
+    def _sums(self, part: Part, row: Int64s, values: Int64s, size: int) -> Int64s:
+        """Return exact sums."""
+        high, low = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        np.add.at(high, row, values >> 32)
+        np.add.at(low, row, values & 0xFFFFFFFF)
+        sums = fitted(high.astype(object) * 2**32 + low)
+        if sums.dtype == object:
+            of = part.column.of if part.column is not None else None
+            message = f"a sum of {of} over events that a filter compares with `this` passes 64 bits; narrow the filter"
+            raise BucketsError(message)
+        return sums

@@ -1,0 +1,165 @@
+"""Filters of features that name the event itself, against loops over lists."""
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import buckets
+from buckets.rules.feature import Feature
+from tests.core.aggregates.oracle import Seen, oracles, rounded
+from tests.laws import examples
+
+SCHEMA = buckets.EventSchema.model_validate(
+    {
+        "event_id": "id",
+        "event_time": "time",
+        "attributes": {"payer": "string", "bene": "string", "kind": "string", "flag": "boolean", "n": "long"},
+        "measures": {"amount": {"scale": 2}},
+    }
+)
+Row = dict[str, Any]
+ORACLES = oracles()
+AMOUNTS = st.sampled_from([*map(Decimal, ("1.00", "1.05", "1.09", "2.50", "7.25", "7.30", "-3.10")), None])
+START_MS = 1_700_000_000_000
+
+
+def known(test: Callable[..., Any], *values: Any) -> bool:
+    """Whether a test is true of values; of a null it is unknown."""
+    return None not in values and bool(test(*values))
+
+
+FILTERS: dict[str, Callable[[Row, Row], bool]] = {
+    "amount BETWEEN 0.9 * this.amount AND 1.1 * this.amount": lambda x, this: known(
+        lambda a, b: 9 * b <= 10 * a <= 11 * b, x["amount"], this["amount"]
+    ),
+    "kind <> this.kind": lambda x, this: known(lambda a, b: a != b, x["kind"], this["kind"]),
+    "lower(kind) = lower(this.kind) AND amount > 2": lambda x, this: (
+        known(lambda a, b: a.lower() == b.lower(), x["kind"], this["kind"]) and known(lambda a: a > 2, x["amount"])
+    ),
+    "n > this.n OR flag = this.flag": lambda x, this: (
+        known(lambda a, b: a > b, x["n"], this["n"]) or known(lambda a, b: a == b, x["flag"], this["flag"])
+    ),
+    "bene = this.payer": lambda x, this: known(lambda a, b: a == b, x["bene"], this["payer"]),
+    "this.flag AND amount < 5": lambda x, this: known(lambda a, b: a and b < 5, this["flag"], x["amount"]),
+}
+FUNCTIONS = {
+    "count": None, "sum": "amount", "avg": "amount", "min": "n", "max": "amount", "is_first": None,
+    "count_distinct": "bene", "first": "n", "previous": "amount", "last": "amount", "seconds_since_first": None,
+    "seconds_since_previous": None, "stddev": "amount",
+}  # fmt: skip
+
+
+@st.composite
+def features(draw: st.DrawFn) -> dict[str, Any]:
+    function = draw(st.sampled_from([name for name in FUNCTIONS if name in ORACLES]))
+    end = draw(st.sampled_from([{}, {}, {}, {"exclude": "current"}, {"offset": "1s"}]))
+    window = {"length": draw(st.sampled_from(["2s", "30s"])), "left": draw(st.sampled_from(["open", "closed"]))}
+    found = {"function": function, "window": window | end, "where": draw(st.sampled_from(sorted(FILTERS)))}
+    group_by = draw(st.sampled_from([None, None, ["bene"], []]))
+    found |= {} if group_by is None else {"group_by": group_by}
+    return found | ({} if FUNCTIONS[function] is None else {"of": FUNCTIONS[function]})
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Row]:
+    rows, time_ms = [], START_MS
+    for number in range(draw(st.integers(6, 30))):
+        time_ms += draw(st.sampled_from([0, 1, 1, 500, 500, 1000, 2000, 40_000]))
+        row = {"id": f"e{number}", "time": time_ms, "payer": draw(st.sampled_from("pppq"))}
+        row |= {
+            "bene": draw(st.sampled_from(["p", "b"])),
+            "kind": draw(st.sampled_from(["a", "a", "A", "ß", "", None])),
+        }
+        row |= {"flag": draw(st.sampled_from([True, True, False, None])), "n": draw(st.sampled_from([-1, 0, 3, None]))}
+        row["amount"] = draw(AMOUNTS)
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[Row]) -> pa.Table:
+    kinds = {"time": pa.int64(), "n": pa.int64(), "amount": pa.decimal128(10, 2), "flag": pa.bool_()}
+    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in rows[0]})
+
+
+def expected(rows: list[Row], at: int, feature: Feature, fields: tuple[str, ...]) -> Any:
+    """A feature at a row, by a loop over the rows up to it."""
+    this, window = rows[at], feature.window
+    inside = [x for x in rows[: at + 1] if all(x[name] == this[name] for name in fields)]
+    first_ms, last_ms = this["time"] - window.reach_ms, this["time"] - window.offset_ms
+    inside = [x for x in inside if first_ms <= x["time"] <= last_ms and (window.exclude is None or x is not this)]
+    passes = FILTERS[feature.where.text]
+    counted = [x for x in inside if passes(x, this)]
+    if feature.of is not None:
+        counted = [x for x in counted if x[feature.of] is not None]
+    before = [x for x in counted if x is not this]
+    exact = [x | {"amount": None if x["amount"] is None else Fraction(x["amount"])} for x in (this, *counted, *before)]
+    seen = Seen(exact[0], exact[1 : 1 + len(counted)], exact[1 + len(counted) :], feature.of, feature.p)
+    value = ORACLES[feature.function].value(seen)
+    if value is None or isinstance(value, bool | str):
+        return value
+    return rounded(value, ORACLES[feature.function].digits(seen.scale))
+
+
+@settings(max_examples=examples(1000))
+@given(
+    st.lists(features(), min_size=2, max_size=6),
+    streams(),
+    st.lists(st.integers(1, 25), max_size=3),
+    st.sampled_from(["all", "1h"]),
+)
+def test_events_are_compared_with_the_event_itself(written, rows, cuts, tail):
+    named = {f"f{index}": feature for index, feature in enumerate(written)}
+    when = " OR ".join(f"{name} IS NULL" for name in named)
+    rule = buckets.Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "features": named, "when": when})
+    written_engine = {"precision": {"tail": tail}, "allowed_lateness": "0ms", "shards": 2}
+    engine = buckets.EngineSettings.model_validate(written_engine)
+    evaluator, begin = buckets.Evaluator([rule], SCHEMA, engine), 0
+    for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
+        if begin == end:
+            continue
+        for found in evaluator.recorded(table(rows[begin:end])).evaluations.to_pylist():
+            at = begin + found["position"]
+            for term in json.loads(found["terms"]):
+                each = next(each for each in rule.named_features() if each.name == term["name"])
+                value = expected(rows, at, each.feature, each.fields)
+                is_plain = value is None or isinstance(value, bool)
+                assert term["value"] == value if is_plain else Fraction(term["value"]) == value, (term, rows[at])
+                assert term["exact"]
+        begin = end
+
+
+def rule_with(where: str, **feature: Any) -> dict[str, Any]:
+    written = {"function": "count", "window": "1h", "where": where} | feature
+    return {"rule_id": "r", "group_by": ["payer"], "features": {"f": written}, "when": "f > 1"}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        rule_with("amount > this.amonut"),
+        rule_with("amount > this.kind"),
+        rule_with("amount > this.amount", function="percentile", of="amount", p=5),
+        rule_with("amount > this.amount", window={"last": 3, "within": "1h"}),
+        {**rule_with("kind = 'a'"), "where": "amount > this.amount"},
+        {**rule_with("kind = 'a'"), "when": "f > this.amount"},
+    ],
+)
+def test_what_cannot_be_compared_with_the_event_is_refused(written, as_worded):
+    def read() -> None:
+        buckets.Evaluator([buckets.Rule.model_validate(written)], SCHEMA)
+
+    with pytest.raises((ValueError, buckets.BucketsError), check=as_worded):
+        read()
+
+
+def test_a_window_beyond_the_tail_is_refused(as_worded):
+    rule = buckets.Rule.model_validate(rule_with("amount > this.amount", window="2h"))
+    with pytest.raises(buckets.BucketsError, check=as_worded):
+        buckets.Evaluator([rule], SCHEMA, buckets.EngineSettings.model_validate({"precision": {"tail": "1h"}}))
