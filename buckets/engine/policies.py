@@ -213,7 +213,6 @@ class Decided:
         return {
             "severity": pa.array([rule.severity for rule in rules], pa.string()).take(index),
             "tags": pa.array([list(rule.tags) for rule in rules], pa.list_(pa.string())).take(index),
-            "score": pa.array([rule.score for rule in rules], pa.int64()).take(index),
             "held_back": pa.array(self.held_back[rows]),
             "held_by": pa.array(_HELD_BY, pa.string()).take(pa.array(self.held_by[rows].astype(np.int64))),
             "state": states,

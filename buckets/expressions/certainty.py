@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.expressions.evaluation import TEXT_FUNCTIONS, match_like, part_of_time
-from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, Expression
+from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, TIME_PARTS, Expression
 from buckets.expressions.number_functions import (
     FASTEST_KMH,
     ZERO,
@@ -249,14 +249,15 @@ def _of_one(expression: Expression, row: _Row) -> _Found:
     return None if operand is None else _OF_ONE[expression.operator](operand)
 
 
-def _part_of_time(expression: Expression, row: _Row) -> Interval | None:
+def _part_of_time(expression: Expression, row: _Row) -> Interval | str | None:
     operand = expression.operands[0]
     time = _value(operand, row)
     if time is None:
         return None
     zone = str(operand.value) if operand.operator == "zone" else "UTC"
     clock_ms = int(local_ms(np.array([int(time.lower)], np.int64), zone)[0])
-    return point(part_of_time(expression.operator, pa.scalar(clock_ms, pa.timestamp("ms"))).as_py())
+    part: int | str = part_of_time(expression.operator, pa.scalar(clock_ms, pa.timestamp("ms"))).as_py()
+    return part if isinstance(part, str) else point(part)
 
 
 def _arithmetic(expression: Expression, row: _Row) -> Interval | None:
@@ -312,6 +313,6 @@ _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(NUMBER_FUNCTIONS, _number_function),
     "coalesce": _coalesce,
     "zone": lambda expression, row: _value(expression.operands[0], row),
-    **dict.fromkeys(("hour", "dayofweek"), _part_of_time),
+    **dict.fromkeys(TIME_PARTS, _part_of_time),
     **dict.fromkeys(_OF_ONE, _of_one),
 }

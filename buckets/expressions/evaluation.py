@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, Expression
+from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, TIME_PARTS, Expression
 from buckets.expressions.number_functions import (
     Numbers,
     arithmetic,
@@ -63,6 +63,11 @@ def matching(
     if isinstance(found, pa.Scalar):
         return pa.array(np.full(rows, found.as_py() is True))
     return found.fill_null(False) if found.null_count else found
+
+
+def computed(expression: Expression, columns: Mapping[str, Any], rows: int, lists: ListsAt | None = None) -> Numbers:
+    """Return a number, whose kinds have been checked, at all rows; takes what `matching` takes."""
+    return _Evaluation(columns, rows, lists).number(expression)
 
 
 class _Evaluation:
@@ -129,14 +134,15 @@ class _Evaluation:
             return _from_arrow(pc.list_value_length(self._value(operands[0])))
         if operator == "zone":
             return _on_clock(self._value(operands[0]), str(expression.value))
-        if operator in ("hour", "dayofweek"):
-            return _from_arrow(part_of_time(operator, self._value(operands[0])))
+        if operator in TIME_PARTS:
+            part = part_of_time(operator, self._value(operands[0]))
+            return part if operator == "date" else _from_arrow(part)
         if operator in ARITHMETIC:
-            return arithmetic(operator, self._number(operands[0]), self._number(operands[1]))
+            return arithmetic(operator, self.number(operands[0]), self.number(operands[1]))
         if operator in NUMBER_FUNCTIONS:
-            return call(operator, [self._number(operand) for operand in operands])
+            return call(operator, [self.number(operand) for operand in operands])
         if operator in ("negate", "abs"):
-            number = self._number(operands[0])
+            number = self.number(operands[0])
             wide = as_wide(number, number.largest)
             changed = -wide if operator == "negate" else np.abs(wide)
             return Numbers(sized(changed, number.largest), number.scale, number.largest, number.valid)
@@ -159,7 +165,8 @@ class _Evaluation:
             return pa.array([found.as_py()] * self._rows, pa.string())
         return found.cast(pa.string())
 
-    def _number(self, expression: Expression) -> Numbers:
+    def number(self, expression: Expression) -> Numbers:
+        """Return a number at all rows, or a constant one."""
         found = self._value(expression)
         assert isinstance(found, Numbers)
         return found
@@ -212,8 +219,12 @@ class _Evaluation:
 
 
 def part_of_time(operator: str, time: Any) -> Any:
-    """Return the hour or the day of the week of Arrow timestamps; 1 is Sunday, 7 is Saturday, as Spark counts."""
-    return pc.hour(time) if operator == "hour" else pc.day_of_week(time, count_from_zero=False, week_start=7)
+    """Return a part of Arrow timestamps: a number, of weekdays 1 for Sunday as in Spark, or the date in ISO 8601."""
+    if operator == "date":
+        return pc.cast(pc.cast(time, pa.date32()), pa.string())
+    if operator == "dayofweek":
+        return pc.day_of_week(time, count_from_zero=False, week_start=7)
+    return pc.call_function(operator, [time])
 
 
 def _on_clock(times: pa.TimestampArray, zone: str) -> pa.TimestampArray:

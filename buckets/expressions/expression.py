@@ -30,9 +30,19 @@ NUMBER_FUNCTIONS: Final = {
     "zscore": ("x", "mean", "deviation"),
 }
 """What functions that Spark does not have are given: numbers, of which they make a number."""
+TIME_PARTS: Final[Mapping[str, tuple[int, int] | None]] = {
+    "date": None,
+    "day": (1, 31),
+    "dayofweek": (1, 7),
+    "hour": (0, 23),
+    "minute": (0, 59),
+    "month": (1, 12),
+    "year": (0, 10_000),
+}
+"""By functions of a time, the least and the greatest number that they give; `date` gives a text."""
 FUNCTIONS: Final = (
-    *("abs", "array_size", "coalesce", "dayofweek", "geo_speed_kmh", "hour", "length", "lower", "ratio", "trim"),
-    *("upper", "zscore"),
+    *("abs", "array_size", "coalesce", *TIME_PARTS, "geo_speed_kmh", "length", "lower", "ratio", "trim", "upper"),
+    "zscore",
 )
 
 
@@ -110,6 +120,9 @@ class Expression:
             yield self
         for operand in self.operands:
             yield from operand.list_tests()
+
+
+WEEKEND: Final = tuple(Expression("number", value=Decimal(day)) for day in (1, 7))  # By `dayofweek`
 
 
 def conjuncts(condition: Expression) -> Iterator[Expression]:

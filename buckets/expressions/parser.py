@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from itertools import zip_longest
 from typing import Final
 
 from sqlglot import Dialect, exp
@@ -19,6 +20,7 @@ from buckets.expressions.expression import (
     FUNCTIONS,
     LIST_NAME,
     NUMBER_FUNCTIONS,
+    WEEKEND,
     Expression,
     ExpressionError,
     digits_after_point,
@@ -60,17 +62,23 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Abs: "abs",
     exp.ArraySize: "array_size",
     exp.Coalesce: "coalesce",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
     exp.DayOfWeek: "dayofweek",
     exp.Hour: "hour",
     exp.Length: "length",
     exp.Lower: "lower",
+    exp.Minute: "minute",
+    exp.Month: "month",
     exp.Trim: "trim",
+    exp.TsOrDsToDate: "date",
     exp.Upper: "upper",
+    exp.Year: "year",
 }
 _OTHER_WORDS: Final = {TokenType.DAMP: "AND", TokenType.DPIPE: "OR"}
 _ALLOWED = (
     f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, LIKE, IS NULL, {' '.join(ARITHMETIC)}, AT TIME ZONE, "
-    f"{', '.join(FUNCTIONS)}, lookup"
+    f"{', '.join(FUNCTIONS)}, is_weekend, lookup"
 )
 
 
@@ -84,7 +92,7 @@ def parse_expression(text: str) -> Expression:
         dialect = Dialect.get_or_raise(DIALECT)
         tokens = dialect.tokenize(text)
         _check_tokens(tokens, text)
-        trees = dialect.parser().parse(_lists_in_brackets(_lists_as_names(tokens)), text)
+        trees = dialect.parser().parse(_lists_in_brackets(_lists_as_names(_dates_as_calls(tokens))), text)
     except ExpressionError:
         raise
     except ParseError as error:
@@ -125,6 +133,16 @@ def _check_tokens(tokens: list[Token], text: str) -> None:
     if variable is not None and not any(token.start < variable.start() <= token.end for token in tokens):
         message = f"{variable[0]} is not replaced here; write the value itself"
         raise ExpressionError(message, variable.start())
+
+
+def _dates_as_calls(tokens: list[Token]) -> list[Token]:
+    """Return tokens with `to_date(` for `date(`, of which sqlglot makes a CAST without what is too much."""
+    return [
+        Token(TokenType.VAR, "to_date", token.line, token.col, token.start, token.end)
+        if token.token_type == TokenType.DATE and then is not None and then.token_type == TokenType.L_PAREN
+        else token
+        for token, then in zip_longest(tokens, tokens[1:])
+    ]
 
 
 def _lists_as_names(tokens: list[Token]) -> list[Token]:
@@ -350,9 +368,10 @@ class _Reader:
         return Expression("negate", (operand,), at=_place(node))
 
     def _function(self, node: exp.Expr, depth: int) -> Expression:
-        self._only(node, "this", "expressions", "coalesce_null")
-        # sqlglot notes that dayofweek takes the date of a time.
-        first = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
+        self._only(node, "this", "expressions", "coalesce_null", "safe")
+        # sqlglot notes that these take the date of a time.
+        takes_date = isinstance(node, exp.Day | exp.DayOfMonth | exp.DayOfWeek | exp.Month | exp.Year)
+        first = node.this.this if takes_date and isinstance(node.this, exp.TsOrDsToDate) else node.this
         parts = [part for part in (first, *node.expressions) if part is not None]
         return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
 
@@ -360,6 +379,10 @@ class _Reader:
         name = node.this.lower() if isinstance(node.this, str) else ""
         if name == "lookup":
             return self._lookup(node, depth)
+        if name == "is_weekend" and len(node.expressions) == 1:
+            at = _place(node)
+            day = Expression("dayofweek", (self.read(node.expressions[0], depth),), at=at)
+            return Expression("in", (day, *WEEKEND), at=at)
         if name not in NUMBER_FUNCTIONS:
             raise self._refused(node)
         self._only(node, "this", "expressions")

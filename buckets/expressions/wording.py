@@ -8,6 +8,7 @@ Conditions that mean different things read differently, by brackets and quotes.
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import date
 from decimal import Decimal
 from typing import Final
 
@@ -18,6 +19,8 @@ from buckets.expressions.expression import (
     LIST_TESTS,
     NUMBER_FUNCTIONS,
     TESTS,
+    TIME_PARTS,
+    WEEKEND,
     Expression,
     ExpressionError,
     Kind,
@@ -38,7 +41,11 @@ _TAKEN: Final = ("and", "false", "is", "missing", "none", "not", "of", "one", "o
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _PLAIN_TEXT = re.compile(r"[^\W\d_][\w.+/@:-]*")
 _CONDITIONS = ("and", "or", "not", *TESTS, *COMPARISONS)
-_OF_ONE = {"array_size": "size of", "hour": "hour of", "length": "length of", "negate": "minus"}
+_OF_ONE = {"array_size": "size of", "length": "length of", "negate": "minus"}
+_OF_ONE |= {part: f"{part} of" for part in TIME_PARTS} | {
+    "day": "day of the month of",
+    "dayofweek": "day of the week of",
+}
 
 
 def in_words(expression: Expression, words: Words | None = None) -> str:
@@ -46,14 +53,17 @@ def in_words(expression: Expression, words: Words | None = None) -> str:
 
     Without `words` a field stands for itself, in backticks where it is no plain word.
     """
+    return one_line(_Writer(_names(words)).condition(expression))
+
+
+def value_in_words(expression: Expression, words: Words | None = None) -> str:
+    """Return a value in English, on one line; `words` are as for `in_words`."""
+    return one_line(_Writer(_names(words)).value(expression))
+
+
+def _names(words: Words | None) -> Callable[[str], str]:
     named = words or {}
-    of_name = named if callable(named) else lambda name: named[name] if name in named else _name(name)
-    return one_line(_Writer(of_name).condition(expression))
-
-
-def value_in_words(expression: Expression) -> str:
-    """Return a value in English, on one line."""
-    return one_line(_Writer(_name).value(expression))
+    return named if callable(named) else lambda name: named[name] if name in named else _name(name)
 
 
 def _name(name: str) -> str:
@@ -100,6 +110,8 @@ class _Writer:
             return f"{tested} {verb} {one_line(quoted_text(str(expression.value)))}"
         if expression.operator == "in_list":
             return f"{tested} is {'not ' if is_denied else ''}in the list {expression.value}"
+        if first.operator == "dayofweek" and tuple(members) == WEEKEND:
+            return f"{self._operand(first.operands[0], ('zone',))} is {'not ' if is_denied else ''}on a weekend"
         written = ", ".join(map(_written, members))
         if first.is_array and len(members) == 1:
             return f"{tested} is {written}"
@@ -176,8 +188,7 @@ _ARTICLES: dict[Kind, str] = {
 _SIGNATURES: Final[dict[str, tuple[Kind, Kind]]] = {
     "abs": ("number", "number"),
     "array_size": ("texts", "number"),
-    "dayofweek": ("time", "number"),
-    "hour": ("time", "number"),
+    **{part: ("time", "text" if span is None else "number") for part, span in TIME_PARTS.items()},
     "length": ("text", "number"),
     "lower": ("text", "text"),
     "trim": ("text", "text"),
@@ -189,6 +200,11 @@ _SIGNATURES: Final[dict[str, tuple[Kind, Kind]]] = {
 def check_condition(expression: Expression, fields: Mapping[str, Kind]) -> None:
     """See that an expression is a condition over known fields; ExpressionError says what is wrong."""
     _need(expression, "boolean", fields, "a condition is true or false, and")
+
+
+def check_score(expression: Expression, fields: Mapping[str, Kind]) -> None:
+    """See that an expression is a number over known fields; ExpressionError says what is wrong."""
+    _need(expression, "number", fields, "a score is a number, and")
 
 
 def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
@@ -269,10 +285,27 @@ def _comparison(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
                 "they cannot be compared",
             )
     if kind == "time":
-        raise fault(expression, "times are not compared here; use hour(…) or dayofweek(…)")
+        raise fault(expression, f"times are not compared here; use {'(…), '.join(TIME_PARTS)}(…) or is_weekend(…)")
+    _check_dates(expression)
     if kind in ("text", "boolean") and expression.operator not in ("=", "!=", "in"):
         raise fault(expression, f"{expression.operator} needs numbers, and {to_sql(first)} is {_ARTICLES[kind]}")
     return "boolean"
+
+
+def _check_dates(expression: Expression) -> None:
+    """Refuse to compare a date with a text that is none."""
+    if any(operand.operator == "date" for operand in expression.operands):
+        for operand in expression.operands:
+            text = str(operand.value)
+            if operand.operator == "text" and not _is_date(text):
+                raise fault(operand, f"a date is a text such as '2026-12-24', and {in_quotes(text)} is none")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _list_test(expression: Expression, fields: Mapping[str, Kind]) -> Kind:

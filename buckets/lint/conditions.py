@@ -1,15 +1,27 @@
 """Conditions and filters that nothing meets, or everything, and parts and features that decide nothing."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from itertools import combinations
 
-from buckets.expressions.expression import Expression, conjuncts
-from buckets.lint.logic import Facts, always_holds, may_hold, never_false, parts_of, shown
+from buckets.expressions.expression import Expression, conjuncts, normalise
+from buckets.lint.logic import (
+    Facts,
+    always_holds,
+    implies,
+    may_hold,
+    never_false,
+    parts_of,
+    redundant,
+    shown,
+)
 from buckets.lint.subject import Code, FilterAt, Finding, Subject, event_facts
 from buckets.rules.feature import VALUE
 from buckets.rules.filter import filter_condition
 from buckets.rules.rule import Rule
+from buckets.rules.score import LARGEST_SCORE, SqlScore
 
 NEVER = Code("B101", "`{what}` is never true{reason}; the rule never fires: mend the condition")
 ALWAYS = Code("B102", "`{what}` is always true{unless}{reason}; the rule fires at every event: mend the condition")
@@ -18,9 +30,13 @@ IMPOSSIBLE = Code("B104", "no event can pass{culprits}; {so}: correct the filter
 EMPTY = Code("B105", "every event{unless} passes `{filter}`; leave the filter out, or mend it")
 UNUSED = Code(
     "B106",
-    "`when` does not name {name}, which is computed at every event; leave it out, or silence this if alerts are to "
-    "show it",
+    "`{by}` not name {name}, which is computed at every event; leave it out, or silence this if alerts are to show it",
 )
+REDUNDANT = Code("B107", "`{what}` decides nothing beside `{other}`, {reason}; leave it out, or mend it")
+NO_WILDCARD = Code(
+    "B108", "`{what}` has neither % nor _, so that only the text itself matches; write =, or % where letters may follow"
+)
+FIXED_SCORE = Code("B109", "the score `{what}` is {end}, so that all alerts have {score}; mend it")
 _MOST_PARTS = 50  # Of so many parts pairs that exclude each other are looked for
 
 
@@ -28,13 +44,18 @@ def find(subject: Subject) -> Iterator[Finding]:
     """Look at each filter, at the condition of each rule whose filter lets events pass, and at its features."""
     for filter_at in subject.filters():
         schema = subject.schema_of(filter_at.rule)
-        yield from _of_filter(filter_at, filter_condition(filter_at.where, schema), event_facts(filter_at.rule, schema))
+        condition = filter_condition(filter_at.where, schema)
+        yield from _of_filter(filter_at, condition, event_facts(filter_at.rule, schema))
+        yield from _plain_patterns(filter_at.rule, filter_at.path, condition)
     for rule in subject.rules:
-        facts, named = subject.firing_facts[rule.rule_id], frozenset(rule.when.expression.fields())
+        facts, named = subject.firing_facts[rule.rule_id], rule.named_in
         if facts is not None:
             yield from _of_rule(rule, facts)
+            yield from _of_score(rule, facts)
+        yield from _plain_patterns(rule, ("when",), rule.when.expression)
         for name in (name for name in rule.features if name not in named):
-            yield UNUSED.at(rule, ("features", name), name=name)
+            by = "when` does" if not isinstance(rule.score, SqlScore) else "when` and `score` do"
+            yield UNUSED.at(rule, ("features", name), name=name, by=by)
 
 
 def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
@@ -47,7 +68,19 @@ def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
         unless = "" if always_holds(condition, facts) else " unless a field of the event is null"
         yield ALWAYS.at(rule, path, what=what, unless=unless, reason=_why(rule, condition, facts))
     else:
-        yield from _idle_parts(rule, condition, facts)
+        idle = list(_idle_parts(rule, condition, facts))
+        yield from idle or _redundant_parts(rule, path, condition, facts)
+
+
+def _of_score(rule: Rule, facts: Facts) -> Iterator[Finding]:
+    if isinstance(rule.score, SqlScore):
+        what, score = shown(rule.score.expression), rule.score.expression
+        above, largest = (Expression("number", value=Decimal(end)) for end in (0, LARGEST_SCORE))
+        if not may_hold(normalise(Expression(">", (score, above))), facts):
+            yield FIXED_SCORE.at(rule, ("score",), what=what, end="never above 0", score=0)
+        elif always_holds(normalise(Expression(">=", (score, largest))), facts):
+            end = f"{LARGEST_SCORE:,}"
+            yield FIXED_SCORE.at(rule, ("score",), what=what, end=f"always {end} or more", score=end)
 
 
 def _of_whole_events(rule: Rule, facts: Facts) -> Facts:
@@ -68,6 +101,20 @@ def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Fin
             yield IDLE_PART.at(rule, ("when",), what=shown(part), truth=truth, reason=reason)
 
 
+def _redundant_parts(rule: Rule, path: tuple[str, ...], condition: Expression, facts: Facts) -> Iterator[Finding]:
+    for part, other in redundant(condition, facts):
+        is_wider = implies(other, part, facts)
+        reason = "where it is true too" if is_wider else "which is true where it is"
+        yield REDUNDANT.at(rule, path, what=shown(part), other=shown(other), reason=reason)
+
+
+def _plain_patterns(rule: Rule, path: tuple[str, ...], condition: Expression) -> Iterator[Finding]:
+    if condition.operator == "like" and not re.search(r"(?<!\\)(\\\\)*[%_]", str(condition.value)):
+        yield NO_WILDCARD.at(rule, path, what=shown(condition))
+    for operand in condition.operands:
+        yield from _plain_patterns(rule, path, operand)
+
+
 def _words(rule: Rule, condition: Expression) -> str:
     if rule.limit is None:
         return shown(condition)
@@ -77,8 +124,13 @@ def _words(rule: Rule, condition: Expression) -> str:
 
 def _why(rule: Rule, condition: Expression, facts: Facts) -> str:
     """Say what is known of the names in a condition; nothing where nothing is."""
+    names = dict.fromkeys(condition.fields())
+    for relation, text in ((facts.orders, "{} is never above {}"), (facts.implied, "`{1}` where `{0}`")):
+        for pair in relation:
+            if {*pair[0].fields(), *pair[1].fields()} <= names.keys():
+                return f", for {text.format(*map(shown, pair))}"
     known = []
-    for name in dict.fromkeys(condition.fields()):
+    for name in names:
         words = None if facts.kinds.get(name) == "boolean" else facts.of_name(name).in_words()
         if words is not None:
             shown_name = rule.features[VALUE].function if rule.is_short else name
@@ -93,6 +145,8 @@ def _of_filter(filter_at: FilterAt, condition: Expression, facts: Facts) -> Iter
     elif never_false(condition, facts):
         unless = "" if always_holds(condition, facts) else " in which no field of it is null"
         yield EMPTY.at(filter_at.rule, filter_at.path, unless=unless, filter=shown(condition))
+    else:
+        yield from _redundant_parts(filter_at.rule, filter_at.path, condition, facts)
 
 
 def _culprits(condition: Expression, facts: Facts) -> str:

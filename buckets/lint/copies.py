@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from buckets.aggregates.component import AVG
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, normalise
-from buckets.lint.logic import Facts, given, may_hold, negation, truths
+from buckets.lint.logic import Facts, implies
 from buckets.lint.subject import Code, Finding, Subject
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_condition, filter_identity
@@ -19,6 +19,7 @@ IMPLIED = Code(
     "fires only where rule {other!r} fires too, which has the same policy; delete one, or give them different "
     "severities, scores or tags",
 )
+ALIKE = Code("B203", "is the same as {other}: function, field, events and window; leave one of them out")
 _MOST_COMPARED = 100  # Of so many rules that look at the same events each is compared with each
 
 
@@ -36,6 +37,7 @@ def find(subject: Subject) -> Iterator[Finding]:
     """Compare the rules that look at the same events and have the same policy."""
     kin: dict[Hashable, list[_Form]] = {}
     for rule in subject.rules:
+        yield from _alike(rule, subject.schema_of(rule))
         facts = subject.firing_facts[rule.rule_id]
         # A rollout can choose other keys for another rule.
         if rule.is_evaluated and facts is not None and rule.rollout == WHOLE_SHARE:
@@ -43,6 +45,14 @@ def find(subject: Subject) -> Iterator[Finding]:
             kin.setdefault(form.kin, []).append(form)
     for forms in kin.values():
         yield from _among(forms)
+
+
+def _alike(rule: Rule, schema: EventSchema | None) -> Iterator[Finding]:
+    first: dict[str, str] = {}
+    for named in rule.named_features():
+        there = first.setdefault(_name(named, False, schema), named.name)
+        if there != named.name:
+            yield ALIKE.at(rule, ("features", named.name), other=there)
 
 
 def _among(forms: list[_Form]) -> Iterator[Finding]:
@@ -64,10 +74,7 @@ def _among(forms: list[_Form]) -> Iterator[Finding]:
 def _implies(form: _Form, other: _Form) -> bool:
     """Return whether one rule surely fires wherever the other does, and can fire at all."""
     facts = Facts({**other.facts.kinds, **form.facts.kinds}, {**other.facts.domains, **form.facts.domains})
-    where_it_fires = given(form.condition, facts)
-    if where_it_fires is None or None in truths(other.condition, where_it_fires):
-        return False
-    return not may_hold(normalise(Expression("and", (form.condition, negation(other.condition)))), facts)
+    return implies(form.condition, other.condition, facts)
 
 
 def _form(rule: Rule, facts: Facts, schema: EventSchema | None) -> _Form:

@@ -21,9 +21,11 @@ from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
     NUMBER_FUNCTIONS,
+    TIME_PARTS,
     Expression,
     Kind,
     conjuncts,
+    digits_after_point,
     normalise,
     to_sql,
 )
@@ -33,6 +35,7 @@ from buckets.printable import one_line, short_line
 
 _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _MOST_WORDS: Final = 4
+_MOST_COMPARED: Final = 20  # Of so many parts each is compared with each
 
 
 @dataclass(frozen=True)
@@ -144,9 +147,9 @@ class Domain:
         at_least = f"{'above' if self.above else 'at least'} {_shown(self.lower)}"
         at_most = f"{'below' if self.below else 'at most'} {_shown(self.upper)}"
         widest = INFINITY if self.digits is None else Decimal(INT64_MAX).scaleb(-self.digits)
-        if self.upper >= widest > -self.lower:
-            return at_least
-        return at_most if -self.lower >= widest > self.upper else f"{at_least} and {at_most}"
+        if self.upper >= widest:
+            return None if -self.lower >= widest else at_least
+        return at_most if -self.lower >= widest else f"{at_least} and {at_most}"
 
 
 def _shown(number: Decimal) -> str:
@@ -168,10 +171,13 @@ TRUTH: Final = Domain(members=frozenset([True, False]))
 
 
 _CONDITIONS: Final = ("and", "or", "not", "in", "like", "is_null", *COMPARISONS)
-_OF_NUMBERS: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, "negate", "abs", "array_size", "length", "hour", "dayofweek")
-_FIXED: Final = {"length": between(0, 2**31 - 1, 0, may_be_null=True), "hour": between(0, 23, 0),
+_FIXED: Final = {"length": between(0, 2**31 - 1, 0, may_be_null=True),
                  "array_size": between(0, MOST_ELEMENTS, 0, may_be_null=True),
-                 "dayofweek": between(1, 7, 0)}  # fmt: skip
+                 **{part: between(*span, 0) for part, span in TIME_PARTS.items() if span is not None}}  # fmt: skip
+_OF_NUMBERS: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, *_FIXED, "negate", "abs")
+
+
+Order = tuple[Expression, Expression]
 
 
 @dataclass(frozen=True)
@@ -181,11 +187,36 @@ class Facts:
     # of fields and features, by name; others are of a kind that is not known
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     domains: Mapping[Expression, Domain] = field(default_factory=dict)  # what parts can be
+    orders: tuple[Order, ...] = ()  # names of which the first is never above the second, where neither is NULL
+    implied: tuple[Order, ...] = ()  # conditions of which the second is true wherever the first one is
 
     def of(self, part: Expression) -> Domain:
         """Return what a part can be."""
         domain = self.domains.get(part, _FIXED.get(part.operator, ANYTHING))
+        if domain is ANYTHING and part.operator == "%":
+            domain = self._of_remainder(*part.operands)
         return replace(domain, members=TRUTH.members) if domain is ANYTHING and self.kind(part) == "boolean" else domain
+
+    def _of_remainder(self, first: Expression, divisor: Expression) -> Domain:
+        """Return what a division towards zero can leave: nothing as far from zero as what it is divided by."""
+        if not isinstance(divisor.value, Decimal) or divisor.value == 0:
+            return ANYTHING
+        divided, most = self.of(first), abs(divisor.value)
+        lower = -most if divided.lower < 0 else Decimal(0)
+        found = Domain(lower, most, above=lower < 0, below=True, may_be_null=divided.may_be_null)
+        if divided.digits is None:
+            return found
+        return replace(found, digits=max(divided.digits, digits_after_point(most)))._on_steps()
+
+    def never_above(self, lesser: Expression, greater: Expression) -> bool:
+        """Return whether one number is surely not above another one, where neither is NULL."""
+        if lesser == greater or (lesser, greater) in self.orders:
+            return True
+        operator, value = greater.operator, greater.operands[-1].value if greater.operands else None
+        if operator not in ("*", "+") or not isinstance(value, Decimal):
+            return False
+        grows = value >= 0 if operator == "+" else value >= 1 and self.of(greater.operands[0]).lower >= 0
+        return grows and self.never_above(lesser, greater.operands[0])
 
     def of_name(self, name: str) -> Domain:
         """Return what a field or a feature can be."""
@@ -206,7 +237,7 @@ class Facts:
             return "boolean"
         if operator in _OF_NUMBERS:
             return "number"
-        if operator in TEXT_FUNCTIONS:
+        if operator in TEXT_FUNCTIONS or operator == "date":
             return "text"
         return self.kind(part.operands[0]) if operator == "coalesce" else None
 
@@ -242,6 +273,10 @@ def given(condition: Expression, facts: Facts) -> Facts | None:
             if not (domain.may_be_known or domain.may_be_null):
                 return None
             narrowed = narrowed.with_domain(term, domain)
+    related = _related(narrowed)
+    if related is None:
+        return None
+    narrowed = related
     for part in parts:
         if part.operator == "or":
             possible = any(may_hold(branch, narrowed) for branch in part.operands)
@@ -250,6 +285,33 @@ def given(condition: Expression, facts: Facts) -> Facts | None:
         if not possible:
             return None
     return narrowed
+
+
+def _related(facts: Facts) -> Facts | None:
+    """Return what follows from how parts relate; None where it is impossible."""
+    for premise, consequence in facts.implied:
+        for term, domain in _narrowings(consequence, facts) if truths(premise, facts) == {True} else ():
+            if not (domain.may_be_known or domain.may_be_null):
+                return None
+            facts = facts.with_domain(term, domain)
+    for pair in facts.orders:
+        for (one, other), operator, end in ((pair, ">=", 0), (pair[::-1], "<=", 1)):
+            known, narrowed = facts.of(one), facts.of(other)
+            if known.may_be_known and not known.may_be_null and known.hull[end].is_finite():
+                is_null = narrowed.may_be_null
+                narrowed = replace(narrowed.narrowed(operator, known.hull[end]), may_be_null=is_null)
+                if not (narrowed.may_be_known or is_null):
+                    return None
+                facts = facts.with_domain(other, narrowed)
+    return facts
+
+
+def implies(condition: Expression, other: Expression, facts: Facts) -> bool:
+    """Return whether a condition can be true, and another one is then certain to be."""
+    where_true = given(condition, facts)
+    if where_true is None or None in truths(other, where_true):
+        return False
+    return not may_hold(normalise(Expression("and", (condition, negation(other)))), facts)
 
 
 def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Domain]]:
@@ -323,10 +385,22 @@ class _Reader:
     def _comparison(self, part: Expression) -> Expression:
         kinds = {self._facts.kind(operand) for operand in part.operands}
         if kinds <= {"number", None} and "number" in kinds:
-            return Expression(part.operator, tuple(map(self.number, part.operands)))
+            return self._of_numbers(part, Expression(part.operator, tuple(map(self.number, part.operands))))
+        if all(operand.is_literal for operand in part.operands):
+            return part
         if kinds == {"boolean"}:
             return Expression(part.operator, tuple(map(self.condition, part.operands)))
         return self._named(part, self._anything(part))
+
+    def _of_numbers(self, part: Expression, compared: Expression) -> Expression:
+        """Return a comparison of numbers, of which one may never be above the other."""
+        if part.operator in ("=", "!=", "in"):
+            return compared
+        high, low = part.operands if part.operator in (">", ">=") else part.operands[::-1]
+        is_strict = part.operator in (">", "<")
+        if not self._facts.never_above(*((high, low) if is_strict else (low, high))):
+            return compared
+        return self._named(part, possible_truths(compared, self._row) - {is_strict} or frozenset([None]))
 
     def _is_null(self, part: Expression) -> Expression:
         operand = part.operands[0]
@@ -361,7 +435,7 @@ class _Reader:
 
     def _is_surely_known(self, part: Expression) -> bool:
         """Return whether a part that is about texts is not NULL: none of its fields is."""
-        simple = ("text", "field", "in", "like", "=", "!=", *TEXT_FUNCTIONS)
+        simple = ("text", "field", "in", "like", "=", "!=", "date", "zone", *TEXT_FUNCTIONS)
         if part.operator not in simple or part.is_array:
             return False
         if part.operator == "field":
@@ -373,6 +447,25 @@ class _Reader:
         name = self._names.setdefault((part, is_boolean), f"part {len(self._names)}")
         self._row[name] = value
         return Expression("field", value=name)
+
+
+def redundant(condition: Expression, facts: Facts) -> Iterator[Order]:
+    """Yield parts without which a condition would be true where it is, each with the part because of which."""
+    parts = parts_of(condition)
+    for part in parts if len(parts) > 1 else ():
+        yield from redundant(part, facts)
+    if len(parts) > _MOST_COMPARED:
+        return
+    left = list(parts)
+    for part in parts:
+        fields = set(part.fields())
+        for other in left:
+            one, then = (part, other) if condition.operator == "or" else (other, part)
+            is_near = other != part and (facts.orders or fields.intersection(other.fields()))
+            if is_near and implies(one, then, facts):
+                left.remove(part)
+                yield part, other
+                break
 
 
 def parts_of(condition: Expression) -> tuple[Expression, ...]:

@@ -21,6 +21,9 @@ LONG_COOLDOWN = Code(
 OVER = Code("B304", "has been over since {since} and costs its state still; delete the rule, or move `until`")
 OLD_SNOOZE = Code("B305", "{which} over; leave out what is over")
 WHOLE = Code("B306", "100% of all keys is what a rule without `rollout` has; leave it out")
+SHORT_WINDOW = Code(
+    "B307", "a window of {length} holds events of {span} alone; write the length that is meant, as in 1s or 10m"
+)
 FEW_KEYS = Code(
     "B401",
     "grouping by {by} makes {count} of all events, and one core scores a key's events one after the other; group by a "
@@ -39,8 +42,17 @@ def find(subject: Subject) -> Iterator[Finding]:
                 field, _, reason = fault.partition(": ")
                 yield BEYOND_TAIL.at(rule, tuple(field.split(".")), reason=reason)
         yield from _warmth(rule, subject)
+        yield from _short_windows(rule)
         yield from _groupings(rule, subject)
         yield from _policies(rule, subject)
+
+
+def _short_windows(rule: Rule) -> Iterator[Finding]:
+    for name, feature in rule.features.items():
+        if feature.window.length_ms <= 1:
+            span = "two milliseconds" if feature.window.left == "closed" else "one millisecond"
+            length = format_duration(feature.window.length_ms)
+            yield SHORT_WINDOW.at(rule, rule.written_at("features", name, "window"), length=length, span=span)
 
 
 def _groupings(rule: Rule, subject: Subject) -> Iterator[Finding]:

@@ -13,13 +13,13 @@ from buckets.aggregates.component import COUNT, COUNT_DISTINCT
 from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.expressions.expression import Expression, Kind, conjuncts
+from buckets.expressions.expression import Expression, Kind
 from buckets.lint.logic import TRUTH, Domain, Facts, between, given
+from buckets.lint.relations import is_exact, is_within, relations
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.condition import ARRAY_KINDS
 from buckets.rules.feature import Feature, NamedFeature
-from buckets.rules.filter import Filter, canonical_filter, filter_condition
-from buckets.rules.group import canonical_group_id
+from buckets.rules.filter import Filter, filter_condition
 from buckets.rules.rule import Rule
 from buckets.rules.this_event import names_this, split_filter
 
@@ -65,7 +65,8 @@ def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings 
         if kind is not None:
             kinds[named.name] = kind
         domains[Expression("field", value=named.name)] = _domain_of(named, rule, of_events, schema, engine)
-    return Facts(kinds, domains)
+    orders, implied = relations(rule, facts, schema, engine)
+    return Facts(kinds, domains, orders, implied)
 
 
 def feature_kind(feature: Feature, schema: EventSchema | None) -> ValueKind | None:
@@ -75,28 +76,6 @@ def feature_kind(feature: Feature, schema: EventSchema | None) -> ValueKind | No
     return feature.kind(schema)
 
 
-def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
-    """Return whether values are those of all events of the window, and not of all but those of a bucket."""
-    if engine is None or schema is None:
-        return True
-    precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
-    is_raw = precision.tail is None or named.feature.window.reach_ms <= precision.tail
-    return is_raw or precision.edge == "include"
-
-
-def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bool:
-    """Return whether each event that passes one filter surely passes the other."""
-    if not counted or where == counted:
-        return True
-    try:
-        if schema is not None and canonical_filter(where, schema) == canonical_filter(counted, schema):
-            return True
-    except ValueError:
-        return False
-    whole, part = filter_condition(where, schema), filter_condition(counted, schema)
-    return set(conjuncts(part)) <= set(conjuncts(whole))
-
-
 def _domain_of(
     named: NamedFeature, rule: Rule, of_events: Facts, schema: EventSchema | None, engine: EngineSettings | None
 ) -> Domain:
@@ -104,14 +83,15 @@ def _domain_of(
     domain = Domain(members=TRUTH.members, may_be_null=False)
     if not aggregate.is_boolean:
         field, counts_itself = ValueRange(), False
-        if _is_exact(named, schema, engine):
+        if is_exact(named, schema, engine):
             counted = given(filter_condition(split_filter(named.where)[0], schema), of_events)
             counts_itself = named.feature.window.holds_its_event and counted is not None
-            counts_itself = counts_itself and _is_within(rule.where, named.where, schema)
+            counts_itself = counts_itself and is_within(rule.where, named.where, schema)
             of_field = (counted or of_events).of_name(named.feature.of or "")
-            field = ValueRange(size=of_field.size)  # anything where there can be no number
+            size = 1 if named.feature.of in named.fields else of_field.size
+            field = ValueRange(size=size)  # anything where there can be no number
             if of_field.may_be_known:
-                field = ValueRange(*of_field.hull, of_field.digits, of_field.may_be_null, of_field.size)
+                field = ValueRange(*of_field.hull, of_field.digits, of_field.may_be_null, size)
         possible = aggregate.value_range(field, named.feature.window.reach_ms, counts_itself)
         if named.feature.window.last and aggregate.operation in (COUNT, COUNT_DISTINCT) and not aggregate.by_value:
             possible = replace(possible, upper=min(possible.upper, Decimal(named.feature.window.last)))

@@ -112,18 +112,34 @@ def _check(text: str, schema_json: str) -> None:
     try_out(where, schema, lambda columns: matches_sql(where, columns, schema, empty_lists(where)))
 
 
-def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema) -> None:
+Check: TypeAlias = Callable[[Expression, Mapping[str, Kind]], None]
+
+
+def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check: Check | None = None) -> None:
     """See that the kinds of a condition's parts go together; ValueError says at which column they do not.
 
-    `others` are the kinds of names that are no fields of the event.
+    `others` are the kinds of names that are no fields of the event, and `check` looks at what is no condition.
     """
     from buckets.expressions.parser import parse_expression
     from buckets.expressions.wording import check_condition
 
+    kinds = {**_kinds(schema), **others}
     try:
-        check_condition(parse_expression(text), {**others, **_kinds(schema)})
+        expression = parse_expression(text)
+        _check_quotes(expression, text, kinds)
+        (check or check_condition)(expression, kinds)
     except ExpressionError as error:
         raise ValueError(error.located(text)) from None
+
+
+def _check_quotes(expression: Expression, text: str, names: Collection[str]) -> None:
+    """Refuse the name of a field in double quotes, which to Spark is a text and to other databases a field."""
+    name = str(expression.value)
+    if expression.operator == "text" and text[expression.at] == '"' and name in names:
+        message = f"\"{name}\" in double quotes is a text; write `{name}` for the field, or '{name}' for the text"
+        raise ExpressionError(message, expression.at)
+    for operand in expression.operands[:1] if expression.operator == "lookup" else expression.operands:
+        _check_quotes(operand, text, names)
 
 
 def empty_lists(where: SqlFilter) -> Lists:
@@ -240,7 +256,18 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, ValueKind], sch
 
     Features are given by name, each with what its values are.
     """
-    check_sql(when.text, {**features}, schema)
+    check_fits(when, features, schema, None, lambda *given: holds(when, *given))
+
+
+def check_fits(
+    when: SqlFilter,
+    features: Mapping[str, ValueKind],
+    schema: EventSchema,
+    check: Check | None,
+    evaluate: Callable[..., object],
+) -> None:
+    """See that something over fields and features fits these; `evaluate` is given what `holds` is."""
+    check_sql(when.text, {**features}, schema, check)
     for test in when.expression.list_tests():
         feature = next((name for name in test.operands[0].fields() if name in features), None)
         if feature is not None:
@@ -256,11 +283,11 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, ValueKind], sch
         extremes[name] = Numbers(scaled, 30, 2**63 * 10**30, np.array([False, True, True, True]))
     named, lists = condition_fields(when, features), empty_lists(when)
 
-    def evaluate(columns: Mapping[str, pa.Array]) -> pa.BooleanArray:
+    def tried(columns: Mapping[str, pa.Array]) -> object:
         at = ListsAt(lists, columns[schema.event_time.field].to_numpy())
-        return holds(when, {name: columns[name] for name in named}, extremes, schema, EXTREMES, at)
+        return evaluate({name: columns[name] for name in named}, extremes, schema, EXTREMES, at)
 
-    try_out(when, schema, evaluate)
+    try_out(when, schema, tried)
 
 
 def holds(

@@ -5,7 +5,7 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
@@ -17,6 +17,7 @@ from buckets.rules.condition import SqlFilter, check_condition_fits
 from buckets.rules.feature import Limit, Operator, field_kind, schema_on
 from buckets.rules.filter import Filter, canonical_filter, filter_fields
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
+from buckets.rules.score import SqlScore, check_score_fits
 from buckets.rules.this_event import check_this_filter
 from buckets.validation import field_name, first_fault
 
@@ -54,6 +55,7 @@ def _hidden(rule: Rule) -> Iterator[tuple[tuple[str, ...], str | None]]:
     """Yield what nobody can see, if anything, in each text of a rule."""
     yield ("rule_id",), blank_letter(rule.rule_id)
     filters: dict[tuple[str, ...], Filter] = {("where",): rule.where, ("when",): rule.when}
+    filters |= {("score",): rule.score} if isinstance(rule.score, SqlScore) else {}
     names: list[tuple[tuple[str, ...], str]] = [(("group_by",), field) for field in rule.group_by]
     names += [(("tags", str(index)), tag) for index, tag in enumerate(rule.tags)]
     for name, feature in rule.features.items():
@@ -88,8 +90,13 @@ def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             shown = short_line(repr(measure))
             yield ("aggregate", "measure"), f"{shown} is not a measure of event schema {schema.name!r}; {known}"
     yield from _filter_faults(rule.where, ("where",), schema)
+    kinds = {name: feature.kind(schema) for name, feature in rule.features.items()}
     if not rule.is_short:
         yield from _feature_faults(rule, schema)
+        yield from _misfit("when", lambda: check_condition_fits(rule.when, kinds, schema))
+    if isinstance(rule.score, SqlScore):
+        score = rule.score
+        yield from _misfit("score", lambda: check_score_fits(score, kinds, schema))
     for policy in rule.policies:
         for within, fault in policy.faults(rule.group_by, schema):
             yield (policy.field, *within), fault
@@ -111,11 +118,13 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             if feature.of in schema.arrays:
                 reason = f"{shown} is an array; {feature.function} can be of: {known}"
             yield (*location, "of"), reason
-    value_kinds = {name: feature.kind(schema) for name, feature in rule.features.items()}
+
+
+def _misfit(field: str, check: Callable[[], None]) -> Iterator[Fault]:
     try:
-        check_condition_fits(rule.when, value_kinds, schema)
+        check()
     except ValueError as error:
-        yield ("when",), short_line(str(error))
+        yield (field,), short_line(str(error))
 
 
 def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:

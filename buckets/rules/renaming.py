@@ -16,6 +16,7 @@ from buckets.rules.filter import renamed_written
 from buckets.rules.group import Group
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from buckets.rules.score import SqlScore
 
 Names = Mapping[str, str]  # The new name of each field that is renamed
 
@@ -76,9 +77,11 @@ def renamed_rule(rule: Rule, names: Names) -> Rule:
         _rename_grouping(feature, mine)
         if "of" in feature:
             feature["of"] = mine.get(feature["of"], feature["of"])
+    without = {name: new for name, new in mine.items() if name not in rule.features}
     if "when" in written:
-        without = {name: new for name, new in mine.items() if name not in rule.features}
         written["when"] = renamed_sql(rule.when.text, without)
+    if isinstance(rule.score, SqlScore):
+        written["score"] = renamed_sql(rule.score.text, without)
     for snooze in written.get("snoozes", ()):
         if snooze.get("key") is not None:
             snooze["key"] = {mine.get(name, name): value for name, value in snooze["key"].items()}

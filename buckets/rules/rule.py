@@ -29,7 +29,7 @@ from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.moment import Moment, brief_time_text, moment_ms, moment_text
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.printable import capitalised, one_line, short_line
-from buckets.rules.condition import ConditionField, condition_fields, condition_words
+from buckets.rules.condition import ConditionField, SqlFilter, condition_fields, condition_words
 from buckets.rules.feature import (
     FIELDS,
     SHORT_LOCATIONS,
@@ -48,11 +48,11 @@ from buckets.rules.feature import (
 )
 from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists
 from buckets.rules.policies import MOST_SNOOZES, AlertPolicy, Snooze, policies_of
+from buckets.rules.score import Score, SqlScore, score_words
 from buckets.rules.this_event import field_of
 
 Severity = Literal["low", "medium", "high", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)  # The least first
-LARGEST_SCORE = 1_000_000_000
 MOST_TAGS = 50
 LONGEST_TAG = 200
 WHOLE_SHARE = 10_000  # Hundredths of a per cent that make all keys
@@ -145,7 +145,7 @@ class Rule(BaseModel):
     on: Counted = "events"
     severity: Severity | None = None
     tags: tuple[str, ...] = Field(default=(), max_length=MOST_TAGS)
-    score: int = Field(default=0, ge=0, le=LARGEST_SCORE)
+    score: Score = 0
     cooldown: DurationMs | None = Field(default=None, gt=0)
     reset_on_alert: bool = False
     require_warm: bool = False
@@ -274,16 +274,26 @@ class Rule(BaseModel):
 
     @property
     def filter_fields(self) -> frozenset[str]:
-        """Return the fields that its filters and its condition name."""
+        """Return the fields that its filters, its condition and its score name."""
         wheres = [self.where, *(feature.where or () for feature in self.features.values())]
-        named = (map(field_of, filter_fields(where)) for where in wheres)
-        return frozenset(condition_fields(self.when, self.features)).union(*named)
+        named = [name for sql in self._computed for name in condition_fields(sql, self.features)]
+        return frozenset(named).union(*(map(field_of, filter_fields(where)) for where in wheres))
+
+    @property
+    def _computed(self) -> list[SqlFilter]:
+        """Return what is computed of its features: its condition, and its score where that is no fixed number."""
+        return [self.when, *([self.score] if isinstance(self.score, SqlScore) else [])]
+
+    @property
+    def named_in(self) -> frozenset[str]:
+        """Return the names of features and fields in its condition and its score."""
+        return frozenset(name for sql in self._computed for name in sql.expression.fields())
 
     @property
     def lists(self) -> frozenset[str]:
-        """Return the lists that its filters and its condition look into."""
+        """Return the lists that its filters, its condition and its score look into."""
         wheres = [self.where, *(feature.where or () for feature in self.features.values())]
-        return self.when.lists.union(*map(filter_lists, wheres))
+        return frozenset().union(*map(filter_lists, [*wheres, *self._computed]))
 
     @property
     def group_where(self) -> Filter:
@@ -405,7 +415,7 @@ def policy_sentence(rule: Rule) -> str:
 
 def _sentences(rule: Rule) -> Iterator[str]:
     marks = [f"severity {rule.severity}"] if rule.severity else []
-    marks += [f"score {rule.score:,}"] if rule.score else []
+    marks += [f"score {score_words(rule.score)}"] if rule.score else []
     marks += [f"{'tag' if len(rule.tags) == 1 else 'tags'} {', '.join(rule.tags)}"] if rule.tags else []
     if marks:
         yield one_line(", ".join(marks))

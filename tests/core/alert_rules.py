@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from hypothesis import strategies as st
@@ -29,6 +30,13 @@ FILTERS: dict[str, Callable[[Row], bool]] = {
     "alert_score >= 20": lambda row: row["alert_score"] >= 20,
     "alert_rule <> 'e0' AND amount > 1": lambda row: row["alert_rule"] != "e0" and row["amount"] > 1,
 }
+SCORES: dict[str, Callable[[Row, Any], Any]] = {
+    "10 * amount - 20": lambda row, first: 10 * row["amount"] - 20,
+    "n / 2 + 4": lambda row, first: Fraction(row["n"], 2) + 4,
+    "7 * FIRST": lambda row, first: None if first is None else 7 * first,
+    "1000000000 * amount": lambda row, first: 10**9 * row["amount"],
+}
+"""Scores that are computed, with the name of the first feature in capitals."""
 OF_EVENTS, OF_ALERTS = list(FILTERS)[:2], list(FILTERS)
 
 
@@ -51,7 +59,7 @@ def _rule(draw: st.DrawFn, rule_id: str, on: str) -> Rule:
     groupings: Any = [["payer"], ["kind"], []] if not over_alerts else [["card"], ["payer"], ["alert_rule", "vip"], []]
     written: Row = {"rule_id": rule_id, "on": on, "group_by": draw(st.sampled_from(groupings))}
     written["state"] = draw(st.sampled_from(["ACTIVE", "ACTIVE", "ACTIVE", "SHADOW", "PAUSE"]))
-    written["score"] = draw(st.sampled_from([0, 10, 40]))
+    score = draw(st.sampled_from([0, 10, 40, *SCORES]))
     where = draw(st.sampled_from(OF_ALERTS if over_alerts else OF_EVENTS))
     written |= {"where": where} if where else {}
     numbers, any_field = ["amount", "n"], ["amount", "kind"]
@@ -62,6 +70,7 @@ def _rule(draw: st.DrawFn, rule_id: str, on: str) -> Rule:
         function = draw(st.sampled_from(["count", "sum"]))
         aggregate = {"function": function} | ({"measure": numbers[0]} if function == "sum" else {})
         limit = {"operator": ">", "value": draw(st.sampled_from(["0", "1", "2.5", "30"]))}
+        written["score"] = score if isinstance(score, int) else score.replace("FIRST", "value")
         return Rule.model_validate(
             written | {"aggregate": aggregate, "window": {"length": draw(window)}, "limit": limit}
         )
@@ -74,6 +83,7 @@ def _rule(draw: st.DrawFn, rule_id: str, on: str) -> Rule:
         )
         fields = draw(st.sampled_from([None, *groupings]))
         features[name] |= {} if fields is None else {"group_by": fields}
+    written["score"] = score if isinstance(score, int) else score.replace("FIRST", "one")
     tests = [f"{name} > {draw(st.sampled_from(['0', '1', '2']))}" for name in features]
     return Rule.model_validate(written | {"features": features, "when": " AND ".join(tests)})
 
@@ -125,10 +135,10 @@ class Loop:
         alerts = []
         for result in self._evaluated(row, "events"):
             yield result
-            rule, _, _, fired = result
+            rule, _, values, fired = result
             if fired and rule.state == "ACTIVE":
-                own = {"alert_rule": rule.rule_id, "alert_score": rule.score, "alert_key": _key(row, rule.group_by)}
-                alerts.append(row | own)
+                own = {"alert_rule": rule.rule_id, "alert_score": score_of(rule, row, values)}
+                alerts.append(row | own | {"alert_key": _key(row, rule.group_by)})
         for alert in alerts:
             yield from self._evaluated(alert, "alerts")
 
@@ -168,6 +178,15 @@ class Loop:
         is_late = any(each["t"] > row["t"] for each in came)
         came.append(row)
         return None if is_late and self.late == "add" else list(came)
+
+
+def score_of(rule: Rule, row: Row, values: list[Any]) -> int:
+    """The score of an alert."""
+    if isinstance(rule.score, int):
+        return rule.score
+    text = rule.score.text.replace("value" if rule.is_short else "one", "FIRST")
+    found = SCORES[text](row, values[0])
+    return 0 if found is None else min(max(round(Fraction(found)), 0), 10**9)
 
 
 def _needed(rule: Rule) -> list[tuple[Grouping, str]]:

@@ -1,6 +1,6 @@
 """Conditions and rows as hypothesis draws them, and a plain evaluation by Python's own numbers to compare with."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from buckets.expressions.expression import Expression, Kind
+from buckets.expressions.expression import TIME_PARTS, WEEKEND, Expression, Kind
 from buckets.expressions.number_functions import QUOTIENT_DIGITS, numbers
 from buckets.expressions.parser import parse_expression
 from tests.core.great_circle_oracle import speed_kmh
@@ -26,6 +26,7 @@ FIELDS: dict[str, Kind] = {
     "flags[]": "booleans",
 }
 ARRAYS = ("tags[]", "lines[].codes", "flags[]")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCALES = {"account": 0, "amount": 2}
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kathmandu", "America/New_York", "Australia/Lord_Howe", "Pacific/Chatham")
 TEXTS = st.sampled_from(["", "a", "ab", "b", "B", "é", " a ", "it's", "a\\b", "a%", "_", "line\nend", "`", "TRUE"])
@@ -77,6 +78,7 @@ def field(*names: str) -> st.SearchStrategy:
 
 NUMBER_LITERALS = NUMBERS.map(lambda number: leaf("number", plain(number)))
 TEXT_LITERALS = TEXTS.map(lambda text: leaf("text", text))
+DATE_LITERALS = TIMES.map(lambda ms: leaf("text", (EPOCH + timedelta(milliseconds=ms)).date().isoformat()))
 LIKES = st.sampled_from(["%", "a%", "%b", "_", "a_", "%a%", "", "\\%", "a\\_"])
 TEXT_VALUES = st.recursive(
     st.one_of(field("kind", "country code"), TEXT_LITERALS),
@@ -91,8 +93,8 @@ NUMBER_VALUES = st.recursive(
         field("account", "amount"),
         NUMBER_LITERALS,
         of("length", TEXT_VALUES),
-        of("hour", MOMENTS),
-        of("dayofweek", MOMENTS),
+        *(of(part, MOMENTS) for part in TIME_PARTS if part != "date"),
+        of("length", of("date", MOMENTS)),
         of("array_size", field(*ARRAYS)),
     ),
     lambda inner: st.one_of(
@@ -113,6 +115,10 @@ CONDITIONS = st.recursive(
         st.sampled_from(COMPARISONS[:2]).flatmap(lambda operator: of(operator, TEXT_VALUES, TEXT_VALUES)),
         of("in", TEXT_VALUES, TEXT_LITERALS, TEXT_LITERALS),
         of("in", NUMBER_VALUES, NUMBER_LITERALS, NUMBER_LITERALS, NUMBER_LITERALS),
+        of("=", of("date", MOMENTS), DATE_LITERALS),
+        of("in", of("date", MOMENTS), DATE_LITERALS, DATE_LITERALS),
+        of("like", of("date", MOMENTS), value="%-0_"),
+        of("in", of("dayofweek", MOMENTS), *map(st.just, WEEKEND)),
         LIKES.flatmap(lambda pattern: of("like", st.one_of(TEXT_VALUES, field("tags[]")), value=pattern)),
         of("in", field("tags[]"), TEXT_LITERALS, TEXT_LITERALS),
         of("in", field("lines[].codes"), NUMBER_LITERALS),
@@ -137,7 +143,8 @@ CONDITIONS = st.recursive(
 
 WORDS = """
     array_size( tags[] []
-    AND OR NOT IN BETWEEN LIKE IS NULL TRUE CASE WHEN SELECT FROM INTERVAL DATE CAST AS lower coalesce hour sum explode
+    AND OR NOT IN BETWEEN LIKE IS NULL TRUE CASE WHEN SELECT FROM INTERVAL DATE CAST AS lower coalesce hour sum
+    explode date( is_weekend(
     ratio zscore geo_speed_kmh( ratio( zscore(
     ( ) ( ) , . = != <> < >= <=> + - * / % || :: -> : ; @ ? { } [ ] ' ` -- /* */ \\ 1 0 1.5 1e9 1e999 0x1F 'a' "b" 'UTC'
 """
@@ -215,10 +222,12 @@ def value(expression: Expression, row: dict[str, Any]) -> Any:
         return value(operands[0], row) is None
     if operator == "coalesce":
         return next((found for operand in operands if (found := value(operand, row)) is not None), None)
-    if operator == "hour":
-        return Fraction(local_time(row, operands[0]).hour)
+    if operator == "date":
+        return local_time(row, operands[0]).date().isoformat()
     if operator == "dayofweek":
         return Fraction(local_time(row, operands[0]).isoweekday() % 7 + 1)
+    if operator in TIME_PARTS:
+        return Fraction(getattr(local_time(row, operands[0]), operator))
     found = [value(operand, row) for operand in operands]
     if operands[0].is_array and operator in ("in", "like") and found[0] is not None:
         tests = [None if element is None else of_known(expression, element, *found[1:]) for element in found[0]]

@@ -58,6 +58,13 @@ FEATURES: dict[str, dict[str, Any]] = {
     "mean": {"function": "avg", "of": "amount", "window": "1h"},
     "before": {"function": "previous", "of": "amount", "window": "1h"},
     "new": {"function": "is_first", "window": "1h"},
+    "top": {"function": "max", "of": "amount", "window": "1h"},
+    "least": {"function": "min", "of": "amount", "window": "1h"},
+    "day": {"function": "count", "window": "1d"},
+    "day_total": {"function": "sum", "of": "amount", "window": "1d"},
+    "all_total": {"function": "sum", "of": "amount", "window": "60m", "where": {}},
+    "same": {"function": "count", "window": "60m"},
+    "keys": {"function": "count_distinct", "of": "k", "window": "1h"},
 }
 
 
@@ -97,7 +104,8 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     left = draw(st.sampled_from(["open", "closed"]))
     where = draw(WHERES)
     more = {} if where is None or draw(st.booleans()) else {"where": where}
-    window = {"length": draw(LENGTHS), "left": left}
+    beside = draw(st.sampled_from([{}, {}, {}, {"exclude": "current"}, {"offset": "4ms"}]))
+    window = {"length": draw(LENGTHS), "left": left, **beside}
     last = {"last": draw(st.integers(1, 3)), "within": "60s"}
     return {**feature, **more, "window": draw(st.sampled_from([window, window, last]))}
 
@@ -113,8 +121,13 @@ def lint_rules(draw: st.DrawFn, number: int) -> dict[str, Any]:
         function = draw(st.sampled_from(SHORT_FUNCTIONS))
         aggregate = {"function": function, **({} if function == "count" else {"measure": "amount"})}
         return rule | {"aggregate": aggregate, "window": {"length": draw(LENGTHS)}, "limit": limit}
-    rule["features"] = {f"f{at}": draw(features()) for at in range(draw(st.integers(1, 2)))}
-    parts = [draw(tests_of(name, feature)) for name, feature in rule["features"].items()]
+    rule["features"] = {f"f{at}": draw(features()) for at in range(draw(st.integers(1, 3)))}
+    if draw(st.booleans()):  # Features of one field, which are in some relation.
+        for feature in rule["features"].values():
+            feature.pop("where", None)
+            feature |= {"of": "amount"} if "of" in feature else {}
+    numbers = [name for name, feature in rule["features"].items() if not AGGREGATES[feature["function"]].is_boolean]
+    parts = [draw(tests_of(name, feature, numbers)) for name, feature in rule["features"].items()]
     if draw(st.booleans()):
         parts.append(draw(st.sampled_from(["amount > 0", "amount < 0", "kind = 'c'", "n = 2", "flag"])))
     return rule | {"when": draw(st.sampled_from([" AND ", " OR "])).join(parts)}
@@ -124,14 +137,14 @@ KINDS: Any = {"flag": "boolean", "kind": "string"}
 
 
 @st.composite
-def tests_of(draw: st.DrawFn, name: str, feature: dict[str, Any]) -> str:
+def tests_of(draw: st.DrawFn, name: str, feature: dict[str, Any], others: list[str]) -> str:
     """A comparison of a feature."""
     kind = AGGREGATES[feature["function"]].kind(KINDS.get(feature.get("of", "")))
     if kind == "text":
         return draw(st.sampled_from([f"{name} = 'a'", f"{name} <> kind", f"{name} IS NULL", f"{name} IN ('a', 'z')"]))
     if kind == "boolean":
         return draw(st.sampled_from([name, f"NOT {name}"]))
-    return f"{name} {draw(OPERATORS)} {draw(st.sampled_from([*AMOUNTS, 'amount', f'{name} + 0']))}"
+    return f"{name} {draw(OPERATORS)} {draw(st.sampled_from([*AMOUNTS, 'amount', f'{name} + 0', *others * 2]))}"
 
 
 @st.composite

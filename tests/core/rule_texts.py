@@ -134,6 +134,7 @@ def written_rules(draw: st.DrawFn, number: int) -> dict[str, Any]:
     numbers = [name for name in rule["features"] if name not in booleans] + ["amount", "n", "latitude"]
     if draw(st.integers(0, 9)) == 0:
         numbers.append(draw(st.one_of(NAMES, st.sampled_from(["payer", "nobody", "`kind of it`", "flag"]))))
+    rule |= {"score": draw(terms(numbers, 2))} if draw(st.integers(0, 3)) == 0 else {}
     return rule | {"when": draw(conditions(numbers, [*booleans, "flag", "payer = 'p'"]))}
 
 

@@ -15,7 +15,7 @@ from buckets.engine.stages.in_memory import DriverStore
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
-from tests.core.alert_rules import ENGINE, SCHEMA, Loop, Row, cut, rule_set, rules, streams
+from tests.core.alert_rules import ENGINE, SCHEMA, Loop, Row, cut, rule_set, rules, score_of, streams
 from tests.core.pipeline import Pipeline
 from tests.laws import examples
 
@@ -56,6 +56,13 @@ def expected(rules: list[Rule], rows: list[Row], late: str) -> tuple[list[Any], 
     return results, loop.missing
 
 
+def scores(rules: list[Rule], rows: list[Row], late: str) -> list[tuple[int, str, int]]:
+    """Each alert with its score."""
+    loop = Loop(rules, late)
+    arrived = (each for row in rows for each in loop.arrive(row))
+    return sorted((at["position"], rule.rule_id, score_of(rule, at, of)) for rule, at, of, fired in arrived if fired)
+
+
 def run(version: RuleSet, batches: list[list[Row]], late: str, shards: int = 3) -> Pipeline:
     job = Pipeline(version, SCHEMA, **ENGINE | {"late": late, "shards": shards})
     for batch in batches:
@@ -69,6 +76,8 @@ def test_rules_over_alerts_as_a_loop_over_lists_has_them_in_any_cut(rules, rows,
     job = run(rule_set(rules), cut(rows, cuts), late, shards)
     results, missing = expected(rules, rows, late)
     assert found(job, rules) == results
+    raised = [row for output in (columns.ALERTS, columns.SHADOW_ALERTS) for row in job.output(output)]
+    assert sorted((row["position"], row["rule_id"], row["score"]) for row in raised) == scores(rules, rows, late)
     groups = {account.group: 0 for account in job.accounts[-1].groups}
     for account in job.accounts:
         for group in account.groups:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from buckets.aggregates.component import PERCENTILE
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.history.explain.explanation import Explanation, FeatureThen, as_json
 from buckets.history.explain.maker import Explainer
@@ -68,17 +69,22 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
         written |= {"aggregate": aggregate, "limit": limit}
         written["window"] = {"length": draw(window), "left": draw(left)}
         written["reset_on_alert"] = draw(st.integers(0, 3)) == 0
+        written["score"] = draw(st.sampled_from([0, 40, "n * 3 + 5", "7 * value - n", "value / 3"]))
     else:
         features = {}
         for name in ("one", "two")[: draw(st.integers(1, 2))]:
             function = draw(st.sampled_from(list(FUNCTIONS)))
             of = draw(st.sampled_from(FUNCTIONS[function]))
-            features[name] = {"function": function, "window": {"length": draw(window), "left": draw(left)}}
+            end = draw(st.sampled_from([{}, {}, {"exclude": "current"}, {"offset": "1s"}]))
+            features[name] = {"function": function, "window": {"length": draw(window), "left": draw(left), **end}}
             if draw(st.integers(0, 3)) == 0:
                 features[name]["window"] = {"last": draw(st.integers(1, 3)), "within": draw(window)}
             features[name] |= {"of": of} if of else {}
             features[name] |= {"p": 75} if AGGREGATES[function].needs_p else {}
             counted = draw(st.sampled_from([None, *WHERES, {}]))
+            components = AGGREGATES[function].components(counts_all=False)
+            if "last" not in features[name]["window"] and all(each.operation < PERCENTILE for each in components):
+                counted = draw(st.sampled_from([counted, counted, "n >= this.n", "kind <> this.kind AND n > -1"]))
             features[name] |= {} if counted is None else {"where": counted}
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
@@ -91,6 +97,8 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             )
             for name, kind in kinds.items()
         ]
+        named = next((name for name, kind in kinds.items() if kind == "number"), "n")
+        written["score"] = draw(st.sampled_from([0, 40, "n * 3 + 5", f"7 * {named} - n", f"{named} / 3"]))
         written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
     return Rule.model_validate(written | draw(policies()))
 
@@ -175,20 +183,25 @@ def check_windows(found: Explanation, rows: list[Row]) -> None:
 
     A feature that groups by a field which is null has no key, and so no window.
     """
+    assert found.event is not None
+    own = found.event.position
     for feature in found.features:
         begin_ms = feature.start_ms + (feature.left == "open")
         inside = [
             (row["t"], row["position"])
             for row in rows
             if begin_ms <= row["t"] <= feature.end_ms
+            and (not feature.window.endswith(" before") or row["position"] != own)
             and None not in feature.key.values()
             and all(str(row[name]).lower() == str(feature.key[name]).lower() for name in feature.key)
         ]
-        assert sorted(inside) == [(entry.time_ms, entry.position) for entry in feature.entries]
-        assert sum(feature.fates.values()) == len(inside)
+        entries = [(entry.time_ms, entry.position) for entry in feature.entries]
+        if feature.window.startswith("last "):
+            assert feature.count <= int(feature.window.split()[1])
+            inside = [each for each in inside if not entries or each >= entries[0]]
+        assert sorted(inside) == entries or (not entries and feature.window.startswith("last "))
+        assert sum(feature.fates.values()) == len(entries)
         assert sum(entry.counts for entry in feature.entries) == feature.count
-        assert found.event is not None
-        own = found.event.position
         assert all(entry.position <= own for entry in feature.entries if entry.counts)
         assert all((entry.fate == "not yet") == (entry.position > own) for entry in feature.entries)
         check_sums(found, feature)
@@ -216,7 +229,7 @@ CODES = {
     columns.DUPLICATES: {"repeat"},
     columns.COLLISIONS: {"not kept"},
 }
-OF_RULE = {"paused", "draft", "not effective", "filter"}
+OF_RULE = {"paused", "draft", "not effective", "filter", "reset"}
 QUICK = settings(max_examples=examples(20), deadline=None, derandomize=True, phases=[Phase.generate])
 
 
@@ -252,6 +265,13 @@ class Outcomes:
             assert found.reasons[0].code == alert["held_by"]
         else:
             assert not {"warm", "snooze", "cooldown"} & {reason.code for reason in found.policy}
+        said = [
+            int(note.split(":")[0].removeprefix("score ").replace(",", ""))
+            for note in found.notes
+            if note.startswith("score ")
+        ]
+        assert len(said) == isinstance(found.rule.written.get("score"), str)
+        assert not found.warm or set(said) <= {alert["score"]}
         of_alert = explainer.alert(alert["alert_id"])
         assert of_alert.features == found.features
         assert of_alert.alert_id == alert["alert_id"]

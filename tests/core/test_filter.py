@@ -326,6 +326,8 @@ def test_two_spellings_of_one_condition_are_one_group_and_keep_the_text_of_each(
     "where",
     [
         "who = 'a'",
+        "\"kind\" = 'x'",
+        "vip OR \"account\" IN ('x')",
         "kind",
         "vip AND\n  kind = 5",
     ],

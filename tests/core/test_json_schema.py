@@ -39,6 +39,11 @@ def test_a_rule_over_alerts_fits():
     KNOWN.validate(file_of(on="alerts", aggregate={"function": "sum", "measure": "alert_score"}))
 
 
+@pytest.mark.parametrize(("score", "fits"), [(40, True), ("40 + amount / 2", True), (-1, False), (1.5, False)])
+def test_a_score_is_a_number_or_sql(score, fits):
+    assert KNOWN.is_valid(file_of(score=score)) == fits
+
+
 @pytest.mark.parametrize("where", [{"kind": "a"}, {"amount": {">": 5}}, "kind = 'a' OR amount > 5"])
 def test_a_filter_in_either_form_fits(where):
     KNOWN.validate(file_of(where=where))

@@ -15,6 +15,7 @@ from buckets.rule_files.yaml_rules import load_rule_files
 from tests.core.lint_rules import FEATURES, NOW_MS, filtered, found, limited, looked_at, when
 
 POSITIVE = {"amount": {">": 0}}
+BEFORE = FEATURES["top"] | {"window": {"length": "1h", "exclude": "current"}}
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("B101", limited("count", "<", 1), limited("count", "<", 2)),
     ("B101", limited("count", "=", "2.5"), limited("count", "=", 2)),
@@ -71,6 +72,38 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("B105", filtered("amount > 5 OR amount <= 5"), filtered("amount > 5 OR amount < 5")),
     ("B105", filtered("k IS NOT NULL"), filtered("kind IS NOT NULL")),
     ("B105", filtered("length(k) >= 0"), filtered("length(k) >= 1")),
+    ("B101", when("amount > top"), when("amount >= top")),
+    ("B101", when("amount > top"), when("amount > top", features={"top": BEFORE})),
+    ("B101", when("amount < least"), when("amount <= least")),
+    ("B101", when("before > top"), when("before >= top")),
+    ("B101", when("events > day"), when("events >= day")),
+    ("B101", when("events > 2 * day"), when("2 * events > day")),
+    ("B101", when("events > day + 5"), when("events > day - 5")),
+    ("B101", when("other > day"), when("events > other")),
+    ("B101", when("kinds > events"), when("events > kinds")),
+    ("B101", when("events > 5 AND day < 6"), when("events > 5 AND day < 7")),
+    ("B101", when("keys > 1"), when("kinds > 1")),
+    ("B101", when("new AND before > 0"), when("NOT new AND before > 0")),
+    ("B101", when("events <= 1 AND gap < 5"), when("events <= 2 AND gap < 5")),
+    ("B101", when("new AND events > 1"), when("new AND day > 1")),
+    ("B101", when("total > day_total", where=POSITIVE), when("total > day_total")),
+    ("B101", when("events > 3 AND n % 100 = 100"), when("events > 3 AND n % 100 = 99")),
+    ("B101", when("events > 3 AND amount % 1 > 0.99"), when("events > 3 AND amount % 1 > 0.98")),
+    ("B101", when("events > 3 AND 'n' = 'x'"), when("events > 3 AND kind = 'x'")),
+    ("B103", when("events <= day AND total > 5"), when("events < day AND total > 5")),
+    ("B107", when("events > 5 OR events > 3"), when("events > 5 OR events < 3")),
+    ("B107", when("events > 5 AND events > 3"), when("events > 5 AND total > 3")),
+    ("B107", when("events > 5 AND day > 3"), when("events > 3 AND day > 5")),
+    ("B107", when("total > 3 AND (n > 5 OR n > 3)"), when("total > 3 AND (n > 5 OR n < 3)")),
+    ("B107", filtered("n > 5 OR n > 3 AND kind = 'a' OR n > 4"), filtered("n > 5 OR n > 3 AND kind = 'a'")),
+    # NULL, where kind is.
+    ("B107", filtered("n > 5 AND n IS NOT NULL"), filtered("n > 5 AND kind IS NOT NULL")),
+    ("B108", filtered("kind LIKE 'abc'"), filtered("kind LIKE 'abc%'")),
+    ("B108", filtered("kind NOT LIKE 'a\\\\%'"), filtered("kind NOT LIKE 'a\\\\\\\\_'")),
+    ("B108", when("events > 3 AND (kind LIKE '' OR n = 3)"), when("events > 3 AND (kind LIKE '_' OR n = 3)")),
+    ("B203", when("events > 3 AND same > 4"), when("events > 3 AND day > 4")),
+    ("B203", when("total > 3 AND all_total > 4"), when("total > 3 AND all_total > 4", where="n = 3")),
+    ("B307", limited("count", ">", 1, window={"length": "1ms"}), limited("count", ">", 1, window={"length": "2ms"})),
     ("B106", when("total > 5", features={"total": FEATURES["total"], "events": FEATURES["events"]}), when("total > 5")),
     (
         "B302",
@@ -200,7 +233,12 @@ def test_what_only_a_schema_can_refuse_does_not_stop_it(when_true):
 
 
 @pytest.mark.parametrize(
-    ("rules", "schema"), [("conf/rules", "card-payment"), ("conf/demo-rules.yaml", "transaction"), ("conf/rules", None)]
+    ("rules", "schema"),
+    [
+        *(("conf/rules", schema) for schema in ("card-payment", None)),
+        ("conf/typologies", "card-payment"),
+        ("conf/demo-rules.yaml", "transaction"),
+    ],
 )
 def test_the_rules_that_come_with_the_project_are_clean(rules, schema):
     known = None if schema is None else load_event_schema(resource(f"schemas/{schema}.yaml"))

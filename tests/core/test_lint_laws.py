@@ -12,7 +12,7 @@ import buckets
 from buckets.config.engine import EngineSettings
 from buckets.expressions.expression import Expression, normalise
 from buckets.lint.lint import Report, look
-from buckets.lint.logic import Facts, always_holds, may_hold, never_false
+from buckets.lint.logic import Facts, always_holds, may_hold, never_false, redundant
 from buckets.lint.subject import Subject
 from buckets.rule_files.yaml_rules import load_rule_file
 from buckets.rules.rule import Rule
@@ -95,10 +95,15 @@ def test_a_filter_that_is_impossible_passes_nothing_and_one_that_is_not_a_filter
     if always_holds(condition, facts):
         met["always"] += 1
         assert truths <= {True}
+    for part, _ in redundant(condition, facts):
+        if part in condition.operands:
+            met["redundant"] += 1
+            rest = Expression(condition.operator, tuple(each for each in condition.operands if each != part))
+            assert all((value(rest, row) is True) == (value(condition, row) is True) for row in rows)
 
 
 def test_that_law_has_been_put_to_the_test(met):
-    assert met["conditions"] == 0 or min(met["never"], met["never false"], met["always"]) >= 5
+    assert met["conditions"] == 0 or min(met[each] for each in ("never", "never false", "always", "redundant")) >= 5
 
 
 @pytest.mark.slow

@@ -54,6 +54,11 @@ ENTRIES = st.builds(
 LISTS = st.dictionaries(KEYS, ENTRIES, max_size=8)
 CHANGES = st.dictionaries(KEYS, st.none() | ENTRIES, max_size=6)
 TIMES_MS = st.integers(-6, 6)
+OPEN = (
+    "hour(at AT TIME ZONE 'Europe/Berlin') BETWEEN 9 AND 16 AND NOT is_weekend(at AT TIME ZONE 'Europe/Berlin') "
+    "AND date(at AT TIME ZONE 'Europe/Berlin') NOT IN LIST holidays"
+)
+"""Hours of business, on days that are no holidays."""
 
 
 def changed(entries: dict[str, Entry], changes: dict[str, Entry | None]) -> dict[str, Entry]:
@@ -74,6 +79,28 @@ def value(entries: dict[str, Entry], key: str | None, time_ms: int, name: str) -
 
 def at(lists: dict[str, ListIndex], *times_ms: int) -> ListsAt:
     return ListsAt(lists, np.array(times_ms, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_open"),
+    [
+        ("2026-12-23T07:59:59Z", False),
+        ("2026-12-23T08:00:00Z", True),
+        ("2026-12-23T16:00:00Z", False),
+        ("2026-12-24T23:30:00Z", False),
+        ("2026-12-25T09:00:00Z", False),  # a holiday
+        ("2026-12-26T09:00:00Z", False),  # a Saturday
+        ("2026-12-28T09:00:00Z", True),
+        ("2039-07-15T07:00:00Z", True),  # summer time, after the years that files of zones list
+        ("2039-07-15T15:00:00Z", False),
+    ],
+)
+def test_hours_of_business_and_holidays_are_a_condition(moment, is_open):
+    when, moment_ms = normalise(parse_expression(OPEN)), read_moment_ms(moment)
+    lists = at({"holidays": ListIndex.of({"2026-12-25": Entry()})}, moment_ms)
+    columns = {"at": pa.array([moment_ms]).cast(pa.timestamp("ms", "UTC"))}
+    assert matching(when, columns, 1, lists).to_pylist() == [is_open]
+    assert possible_truths(when, {"at": moment_ms}, lists) == {is_open}
 
 
 # The index

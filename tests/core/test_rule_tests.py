@@ -154,7 +154,10 @@ def refused(folder: Path, text: str) -> str:
     return error.value.message.removeprefix(prefix)
 
 
-@pytest.mark.parametrize(("path", "schema"), [(resource("conf/rules"), CARDS), (DEMO_RULES, PAYMENTS)])
+@pytest.mark.parametrize(
+    ("path", "schema"),
+    [(resource("conf/rules"), CARDS), (resource("conf/typologies"), CARDS), (DEMO_RULES, PAYMENTS)],
+)
 def test_the_rules_that_come_with_the_project_pass_their_tests_and_none_lacks_one(path, schema):
     for file in read_rule_files(path, schema):
         assert untested(file) == []

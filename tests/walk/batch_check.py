@@ -114,7 +114,7 @@ class BatchCheck:
 
     def _alert(self, rule: Rule, alert: Row, row: Row) -> None:
         """An alert has come out: it is an event for the rules over alerts."""
-        alerted = row | {"alert_rule": rule.rule_id, "alert_score": rule.score, "alert_id": alert["alert_id"]}
+        alerted = row | {"alert_rule": rule.rule_id, "alert_score": alert["score"], "alert_id": alert["alert_id"]}
         taken = []
         for group in self._rules.alert_groups:
             self._counts[group.group_id]["events_in"] += 1

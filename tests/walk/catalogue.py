@@ -204,7 +204,7 @@ TEMPLATES = (
                 "theirs": {"function": "sum", "of": "fee", "window": "1h", "group_by": ["country"]},
             },
             "when": "mine >= 2 AND theirs > 200",
-            "score": 50,
+            "score": "30 + 10 * mine + amount / 7",
         },
         {"cooldown": _COOLDOWNS},
         keeps=True,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from buckets.engine.policies import Fired
 from buckets.engine.results.alerts import FiredRules
-from buckets.engine.values.feature_rules import FeatureValues, Judged
+from buckets.engine.values.feature_rules import FeatureValues, Judged, scores_at
 from buckets.engine.values.group_parts import ScoredGroup
 from buckets.engine.values.track_values import ROW_COLUMNS, number_columns, row_columns
 from buckets.events.schema import EventSchema
@@ -137,6 +137,7 @@ def _columns(rules: Sequence[_FiredRows], numbers: Int64s, chosen: Int64s) -> di
         "certain": pa.array(np.concatenate([_certain(*of) for of in pieces])),
         "terms": pa.array([terms for of, texts in known for terms in term_texts(*of, texts)], pa.string()),
         "condition": pa.array([filled for of, texts in known for filled in _filled(*of, texts)], pa.string()),
+        "score": pa.array(np.concatenate([scores_at(*of) for of in pieces])),
         **(_limit_columns(pieces) if pieces[0].judged.rule.is_short else {}),
     }
 

@@ -93,7 +93,7 @@ def _arrivals(
         schema.event_id: alerts["event_id"],
         ALERT_RULE: alerts["rule_id"],
         ALERT_SEVERITY: pa.array([rule.severity for rule in rules], pa.string()),
-        ALERT_SCORE: pa.array([rule.score for rule in rules], pa.int64()),
+        ALERT_SCORE: alerts["score"],
     }
     for name, kind in column_types(schema).items():
         fields[name] = pa.array([event[name] for event in events], kind)

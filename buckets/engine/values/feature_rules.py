@@ -25,6 +25,7 @@ from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
 from buckets.rules.prepared import PreparedRule, PreparedRules, Template
 from buckets.rules.rule import Rule, extra_digits
+from buckets.rules.score import SqlScore, scores
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -174,6 +175,18 @@ class _Chosen:
             has_value=lambda: has_value(field, table, events),
             value=lambda: values_of(field, table, events),
         )
+
+
+def scores_at(judged: Judged, rows: Int64s) -> Int64s:
+    """Return the scores of alerts at some of a rule's events."""
+    score = judged.rule.score
+    if not isinstance(score, SqlScore):
+        return np.full(len(rows), score)
+    named = set(score.expression.fields())
+    features = {name: _taken(_column(of), rows) for name, of in judged.features.items() if name in named}
+    table, events = judged.table, judged.events[rows]
+    fields = table.fields(sorted(named.difference(features)), events)
+    return scores(score, fields, features, table.schema, len(rows), table.lists_at(events))
 
 
 def _flags(found: pa.BooleanArray, rules: int) -> Flags:

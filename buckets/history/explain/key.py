@@ -208,7 +208,7 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         for name, measure in schema.measures.items():
             alert[name] = None if alert[name] is None else to_scaled(str(alert[name]), measure.scale)
         alert |= {schema.event_id: row["event_id"], schema.event_time.field: row["event_time"]}
-        alert |= {ALERT_RULE: row["rule_id"], ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
+        alert |= {ALERT_RULE: row["rule_id"], ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: row["score"]}
         if key is None or all(alert.get(field) == value for field, value in key.items()):
             own = {
                 name: arrivals.columns[name][came_at].as_py() for name in OWN_COLUMNS.names if name in arrivals.columns

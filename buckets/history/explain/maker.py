@@ -1,6 +1,6 @@
 """Makes explanations: finds the event and the rule as it was, and puts together what the other modules find."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -10,7 +10,7 @@ import numpy as np
 from buckets.aggregates.plain import PlainValue
 from buckets.archive.arrived_rows import BATCH, FAULT, POSITION, SOURCE
 from buckets.errors import BucketsError
-from buckets.expressions.certainty import Value
+from buckets.expressions.certainty import Value, possible_number
 from buckets.history.explain import condition
 from buckets.history.explain.condition import KnownValues, explain_condition, explain_test
 from buckets.history.explain.explanation import ConditionPart, Explanation, Reason
@@ -35,8 +35,10 @@ from buckets.lists.index import ListsAt
 from buckets.moment import TimeRange, exact_time_text
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import Selection
+from buckets.rules.condition import SqlFilter
 from buckets.rules.group import kernel_limit
 from buckets.rules.rule import Rule, extra_digits
+from buckets.rules.score import SqlScore, score_words, whole_score
 
 _Histories = dict[frozenset[str], KeyHistory]
 """By the fields of the groups of a rule, what has arrived of the key of an event; without those that lack it."""
@@ -160,7 +162,10 @@ class Explainer:
             explanation = replace(
                 explanation, notes=(*notes, f"events of batches before {first} are not in the archive")
             )
-        return self._with_rule(self._with_outcome(explanation, result, earlier), rule, target)
+        explanation = self._with_outcome(explanation, result, earlier)
+        if explanation.outcome != "did not fire":
+            explanation = replace(explanation, notes=(*explanation.notes, *self._score(rule, target, features)))
+        return self._with_rule(explanation, rule, target)
 
     def _with_outcome(
         self, explanation: Explanation, result: RecordedResult | None, earlier: FiredBefore
@@ -206,7 +211,11 @@ class Explainer:
                 decided = PlainValue(Fraction(value), value)
             if decided.exact is not None:
                 return explain_test(only.name, decided, limit)
-        known = condition.known_fields(self.past, rule.when, target)
+        return explain_condition(rule.when, self._known(rule.when, target, features))
+
+    def _known(self, sql: SqlFilter, target: Target, features: Sequence[Recomputed]) -> KnownValues:
+        """Return what a condition or a score is about."""
+        known = condition.known_fields(self.past, sql, target)
         values: dict[str, Value] = dict(known.values)
         for feature, plain in features:
             recorded = feature.recorded
@@ -217,4 +226,13 @@ class Explainer:
                     values[feature.name] = Decimal(recorded.value)
         why_null = {feature.name: feature.why_null for feature, _ in features if feature.why_null is not None}
         lists = ListsAt(self.past.lists(target.batch_id), np.array([target.time_ms]))
-        return explain_condition(rule.when, KnownValues(values, why_null, lists))
+        return KnownValues(values, why_null, lists)
+
+    def _score(self, rule: Rule, target: Target, features: Sequence[Recomputed]) -> Iterator[str]:
+        """Say what a score that is computed comes to."""
+        if isinstance(rule.score, SqlScore):
+            known = self._known(rule.score, target, features)
+            number = possible_number(rule.score.expression, known.values, known.lists)
+            came_to = 0 if number is None else whole_score(*number.lower.as_integer_ratio())
+            words = {name: known.words(name) for name in rule.score.expression.fields()}
+            yield f"score {came_to:,}: {score_words(rule.score, words)}"
