@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from buckets.engine.batch.dead_letters import arrival, ascend
 from buckets.events import arrivals
-from buckets.events.arrivals import EventColumns, ParsedRows, convert, field_column
+from buckets.events.arrivals import EventColumns, ParsedRows, convert, derived_column, field_column
 from buckets.events.conversion import column_types
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
@@ -122,6 +122,9 @@ def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]
         for index, name in enumerate(schema.field_names):
             there = name in piece.schema.names
             columns[field_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
+        for index, name in enumerate(schema.derive):
+            there = name in piece.schema.names
+            columns[derived_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
         yield pa.record_batch(columns)
 
 

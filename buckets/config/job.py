@@ -177,7 +177,8 @@ def _read_job(path: Path) -> tuple[Job | None, list[tuple[str, Path, str, list[B
         schema, errors = read_model(schema_path, EventSchema, "event schema")
         note = ""
         if schema is not None:
-            note = f"{schema.name}, version {schema.version}: {len(schema.field_names):,} fields"
+            derived = f", {len(schema.derive):,} of them derived" if schema.derive else ""
+            note = f"{schema.name}, version {schema.version}: {len(schema.all_fields):,} fields{derived}"
             faults += [] if settings is None else as_errors(schema_faults(path, settings, schema))
         found.append(("event schema", schema_path, note, errors))
     if rules_path is not None:
@@ -306,7 +307,7 @@ def schema_faults(path: Path, settings: JobSettings, schema: EventSchema) -> Ite
             f"{source.kind}; leave `records` out"
         )
     names: dict[str, str] = {}
-    for name in schema.all_names if settings.archive is not None else ():
+    for name in [*schema.all_names, *schema.derive] if settings.archive is not None else ():
         other = names.setdefault(name.lower(), name)
         if other != name:
             yield (

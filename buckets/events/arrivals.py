@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.clock_times import Faults
+from buckets.events.derived_fields import derive, readable
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled
 from buckets.printable import short_line
@@ -52,14 +53,21 @@ def field_column(index: int) -> str:
     return f"field_{index}"
 
 
+def derived_column(index: int) -> str:
+    """Return the name of the column that holds the derived field `index`; none where it is not computed yet."""
+    return f"derived_{index}"
+
+
 def replaced(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
     """Return rows with another column in the place of one that they have."""
     return rows.set_column(rows.schema.get_field_index(name), name, column)
 
 
 def declared_fields(rows: pa.RecordBatch, schema: EventSchema) -> dict[str, pa.Array]:
-    """Return the columns of the declared fields of rows, by field."""
-    return {name: rows.column(field_column(index)) for index, name in enumerate(schema.field_names)}
+    """Return the columns of the declared fields of rows, by field, and of derived ones that are there already."""
+    fields = {name: rows.column(field_column(index)) for index, name in enumerate(schema.field_names)}
+    derived = {name: derived_column(index) for index, name in enumerate(schema.derive)}
+    return fields | {name: rows.column(column) for name, column in derived.items() if column in rows.schema.names}
 
 
 def with_declared(
@@ -92,8 +100,8 @@ def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival:
 
 
 def without_column(there: Iterable[str], schema: EventSchema, needed: Iterable[str]) -> str:
-    """Say which fields that rules need no column has; empty where there are none."""
-    gone = sorted(set(needed).intersection(schema.field_names) - schema.declared(there))
+    """Say which fields that rules need no column has, also for those that are derived; empty where there are none."""
+    gone = sorted(schema.read_for(needed).intersection(schema.field_names) - schema.declared(there))
     return f"no column {', '.join(map(repr, gone))}, which rules need: taken as missing" if gone else ""
 
 
@@ -199,7 +207,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], c
                 own_faults.setdefault(row, f"{name}: {reason}")
 
     always = (schema.event_id, schema.event_time.field)
-    for name in (*always, *sorted(needed)):
+    for name in (*always, *sorted(fields.keys() & needed)):
         if fields[name].null_count:
             note(name, dict.fromkeys(_rows(fields[name].is_null()), "is missing or null"), name in always)
     event_id, faulty = conversion.attributes(fields[schema.event_id], "string")
@@ -208,27 +216,35 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], c
     times = conversion.event_times(fields[schema.event_time.field], schema.event_time)
     note(schema.event_time.field, times.faults)
     attributes, measures, rounded = {}, {}, {}
-    for name, kind in schema.attributes.items():
+    for name, kind in ((name, kind) for name, kind in schema.attributes.items() if name in fields):
         attributes[name], faulty = conversion.attributes(fields[name], kind)
         note(name, faulty)
     for name, kind in schema.arrays.items():
         attributes[name], faulty = conversion.arrays(fields[name], kind)
         note(name, faulty)
-    for name, measure in schema.measures.items():
+    for name, measure in ((name, measure) for name, measure in schema.measures.items() if name in fields):
         scaled, faulty, is_rounded = conversion.measures(fields[name], measure)
         note(name, faulty)
         if is_rounded is not None:
             rounded[name] = is_rounded
         nulls = fields[name].is_null().to_numpy(zero_copy_only=False) if fields[name].null_count else None
         measures[name] = pa.array(scaled, mask=nulls)
+    time = schema.event_time.field
+    for name, text in schema.derive.items() if schema.derive.keys() - fields.keys() else ():
+        of_event = readable(attributes | measures | {time: pa.array(times.ms)}, schema.scales, time)
+        column, faulty = derive(text, of_event, len(rows))
+        (measures if name in schema.measures else attributes)[name] = column
+        note(name, faulty)
+        if name in needed and column.null_count:
+            note(name, dict.fromkeys(_rows(column.is_null()), "is missing or null"), is_own=False)
     every = EventColumns(
         source=rows.column(SOURCE),
         source_order=rows.column(SOURCE_ORDER).to_numpy(),
         position=rows.column(POSITION).to_numpy(),
         event_id=event_id,
         times_ms=times.ms,
-        attributes=attributes,
-        measures=measures,
+        attributes={name: attributes[name] for name in (*schema.attributes, *schema.arrays)},
+        measures={name: measures[name] for name in schema.measures},
         ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
         judged=rows.column(JUDGED) if JUDGED in rows.schema.names else None,
         times=times.counts(_good(len(rows), faults)) if counts else Counter(),

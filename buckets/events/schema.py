@@ -6,18 +6,30 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from buckets.events.clock_times import TimeUnit, checked_format
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
+from buckets.events.derived_fields import (
+    derived_type,
+    extreme_columns,
+    field_kinds,
+    named_in,
+    one_spelling,
+    readable,
+    renamed_sql,
+)
 from buckets.events.field_paths import array_path
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.moment import moment_ms
@@ -232,6 +244,9 @@ class EventSchema(Checked):
         aliases: by field, the names that it had before, as in `{payer: [payerId]}`. Events that still have such a name
             are read under the new one. Where an event has both, the new one counts, and an old one is not looked at;
             of several old ones the first of the list that has a value counts. Rules in force and their state follow.
+        derive: fields that are computed from others when an event is read, each by an expression in SQL, as in
+            `{bin: "substring(pan, 1, 6)"}`. A number with digits after the point is a measure, and anything else is an
+            attribute: a text, a whole number, or what is true or false.
         csv: how files of CSV are written; other sources pass over it.
         records: where the events are in JSON files that hold one value, and not one object a line: `Records[]`, the
             list of that name in an object, `a.b[]`, one further inside, or `"[]"`, an array. Such a file is read whole,
@@ -247,6 +262,7 @@ class EventSchema(Checked):
     arrays: dict[FieldName, AttributeType] = Field(default_factory=dict)
     origins: dict[FieldName, Origin] = Field(default_factory=dict)
     aliases: dict[FieldName, Annotated[tuple[FieldName, ...], Field(max_length=20)]] = Field(default_factory=dict)
+    derive: dict[FieldName, str] = Field(default_factory=dict)
     csv: CsvFormat = PLAIN_CSV
     records: RecordList | None = None
 
@@ -254,6 +270,43 @@ class EventSchema(Checked):
     @classmethod
     def _time_may_be_a_name(cls, value: object) -> object:
         return {"field": value} if isinstance(value, str) else value
+
+    @field_validator("derive")
+    @classmethod
+    def _typed(cls, derive: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        """Put derived fields to attributes and measures, and into an order in which each needs earlier ones alone."""
+        declared = info.data
+        if not derive or not {"identity", "event_time", "attributes", "measures", "arrays"} <= declared.keys():
+            return derive
+        attributes, measures, arrays = (declared[role] for role in ("attributes", "measures", "arrays"))
+        time, left, ordered = declared["event_time"].field, dict(derive), dict[str, str]()
+        while left:
+            name = next((name for name, text in left.items() if named_in(text).isdisjoint(left)), None)
+            if name is None:
+                first, *others = left
+                needs = f"and {', '.join(others)} need each other" if others else "needs itself"
+                raise _fault_of(first, f"{needs}; begin with fields that events have")
+            if name in (declared["identity"].field, time, *attributes, *measures, *arrays):
+                raise _fault_of(name, "is another field of the schema; give the derived one another name")
+            if is_array(name):
+                raise _fault_of(name, "is one value, and [] in a name is for arrays; give it another name")
+            ordered[name] = left.pop(name)
+            columns = extreme_columns(attributes, measures, arrays)
+            columns[time] = pa.array([declared["event_time"].earliest_ms, 0, 1, declared["event_time"].latest_ms - 1])
+            kinds = field_kinds(attributes, measures, arrays, time)
+            try:
+                found = derived_type(ordered[name], kinds, readable(columns, _scales(attributes, measures), time))
+            except ValueError as error:
+                raise _fault_of(name, str(error)) from None
+            if isinstance(found, str):
+                attributes[name] = found
+                continue
+            most = min([LARGEST_SCALE, *(measure.scale + MOST_APART for measure in measures.values())])
+            if found > most:
+                digits = f"has {found} digits after the point, and with the measures of this schema it may have {most}"
+                raise _fault_of(name, f"{digits}; write round({ordered[name]}, {most})")
+            measures[name] = Measure(scale=found)
+        return ordered
 
     def _faults(self) -> Iterator[str | tuple[Location, str]]:
         return chain(self._faults_of_fields(), self._faults_of_origins(), self._faults_of_aliases())
@@ -308,7 +361,7 @@ class EventSchema(Checked):
                 yield at, f"aliases: {name!r} {reason}"
             for index, alias in enumerate(aliases):
                 here = (*at, index)
-                if alias in self.field_names:
+                if alias in self.all_fields:
                     reason = "is another field of the schema; an old name belongs to one field alone"
                     yield here, f"aliases: {alias!r} {reason}"
                 if [*chain(*self.aliases.values())].count(alias) > 1:
@@ -320,9 +373,11 @@ class EventSchema(Checked):
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Write it as it is in a file, without what is as usual."""
         written: dict[str, Any] = write(self)
-        usual = {name for name in ("arrays", "origins", "aliases", "records") if not getattr(self, name)}
+        usual = {name for name in ("arrays", "origins", "aliases", "derive", "records") if not getattr(self, name)}
         usual |= set() if self.csv != PLAIN_CSV else {"csv"}
         named = {"event_id" if name == "identity" else name: value for name, value in written.items()}
+        for role in ("attributes", "measures"):
+            named[role] = {name: value for name, value in named[role].items() if name not in self.derive}
         if "event_id" in named and not self.identity.is_made:
             named["event_id"] = self.event_id
         return {name: value for name, value in named.items() if name not in usual}
@@ -342,7 +397,19 @@ class EventSchema(Checked):
 
     @property
     def field_names(self) -> list[str]:
-        """All declared fields: id, time, attributes, measures, arrays."""
+        """All fields that are read: id, time, attributes, measures, arrays; none that is derived."""
+        return [name for name in self.all_fields if name not in self.derive]
+
+    def read_for(self, names: Iterable[str]) -> set[str]:
+        """Return the fields that are read for some fields: those of which derived ones are made, in their place."""
+        needed = set(names)
+        for name in reversed(self.derive):
+            needed |= named_in(self.derive[name]) if name in needed else set()
+        return needed - self.derive.keys()
+
+    @property
+    def all_fields(self) -> list[str]:
+        """All fields, also those that are derived."""
         return [self.event_id, self.event_time.field, *self.other_fields]
 
     @property
@@ -352,7 +419,7 @@ class EventSchema(Checked):
 
     @property
     def other_fields(self) -> list[str]:
-        """All declared fields but for id and time."""
+        """All fields but for id and time, also those that are derived."""
         return [*self.attributes, *self.measures, *self.arrays]
 
     @property
@@ -404,6 +471,7 @@ class EventSchema(Checked):
                 "identity": identity,
                 "event_time": self.event_time.model_copy(update={"field": names.get(time, time)}),
                 **{role: of(getattr(self, role)) for role in ("attributes", "measures", "arrays", "origins")},
+                "derive": {name: renamed_sql(text, names) for name, text in self.derive.items()},
             }
         )
 
@@ -428,12 +496,27 @@ class EventSchema(Checked):
         attributes = {name: f"a {kind} attribute" for name, kind in self.attributes.items()}
         arrays = {name: f"an array of {kind}" for name, kind in self.arrays.items()}
         measures = {name: f"a measure of scale {measure.scale}" for name, measure in self.measures.items()}
-        return attributes | measures | arrays
+        roles = attributes | measures | arrays
+        return roles | {name: f"{roles[name]} derived from {one_spelling(text)}" for name, text in self.derive.items()}
+
+    @property
+    def scales(self) -> dict[str, int]:
+        """The digits after the point that numbers have, by field; whole ones have none."""
+        return _scales(self.attributes, self.measures)
 
     @property
     def largest_scale(self) -> int:
         """The most digits after the point that any measure has."""
         return max((measure.scale for measure in self.measures.values()), default=0)
+
+
+def _scales(attributes: Mapping[str, str], measures: Mapping[str, Measure]) -> dict[str, int]:
+    longs = (name for name, kind in attributes.items() if kind == "long")
+    return dict.fromkeys(longs, 0) | {name: measure.scale for name, measure in measures.items()}
+
+
+def _fault_of(derived: str, text: str) -> PydanticCustomError:
+    return PydanticCustomError("value_error", "{text}", {"text": f"{derived}: {text}", "at": (derived,)})
 
 
 def load_event_schema(path: Path) -> EventSchema:

@@ -8,17 +8,26 @@ one alone: parts are taken for independent of each other. Of known values that t
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from buckets.expressions.evaluation import TEXT_FUNCTIONS, match_like, part_of_time
-from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, TIME_PARTS, Expression
+from buckets.expressions.evaluation import part_of_time
+from buckets.expressions.expression import (
+    COMPARISONS,
+    LIST_TESTS,
+    NUMBER_FUNCTIONS,
+    PATTERN_TESTS,
+    TIME_PARTS,
+    Expression,
+)
 from buckets.expressions.number_functions import (
     FASTEST_KMH,
+    OF_ONE_NUMBER,
     ZERO,
     Interval,
     absolute,
@@ -31,9 +40,12 @@ from buckets.expressions.number_functions import (
     plain_text,
     point,
     remainder,
+    rising,
+    rounded,
     scaled_down,
     subtract,
 )
+from buckets.expressions.text_functions import CHANGED_TEXTS, COMPARED_TEXTS, compared_texts, match
 from buckets.lists.index import ListsAt
 from buckets.time_zone import local_ms
 
@@ -55,8 +67,13 @@ class _Row(NamedTuple):
     lists: ListsAt | None
 
 
-_Found = Any  # What an expression may be: an `Interval`, a text, `Truths`, an array, or None where it is surely NULL
+_Found = Any
+"""What an expression may be: an `Interval`, `Truths`, texts in a frozenset with None for NULL, an array, or None if it
+is surely NULL.
+"""
+_MOST_TEXTS: Final = 256  # Combinations of texts that are looked at
 _UNKNOWN: Final[Truths] = frozenset([None])
+_INFINITY: Final = Decimal("Infinity")
 _ONLY: Final[dict[bool, Truths]] = {truth: frozenset([truth]) for truth in (False, True)}
 
 
@@ -69,12 +86,22 @@ def possible_truths(expression: Expression, row: Row, lists: ListsAt | None = No
     Raises:
         ValueError: the bounds of a number are the wrong way round, or there is no truth that a field may be.
     """
-    return _truths(expression, _Row(row, lists))
+    try:
+        return _truths(expression, _Row(row, lists))
+    except _TooManyTextsError:
+        return frozenset([True, False, None])
+
+
+class _TooManyTextsError(Exception):
+    """A condition may be about more texts than are looked at."""
 
 
 def possible_number(expression: Expression, row: Row, lists: ListsAt | None = None) -> Interval | None:
     """Return between what bounds a value lies on one row; None where it is NULL, or no number."""
-    found = _value(expression, _Row(row, lists))
+    try:
+        found = _value(expression, _Row(row, lists))
+    except _TooManyTextsError:
+        return Interval(-_INFINITY, _INFINITY, may_be_null=True)
     return found if isinstance(found, Interval) else None
 
 
@@ -104,6 +131,8 @@ def _field(expression: Expression, row: _Row) -> _Found:
 def _of_row(value: Value) -> _Found:
     if isinstance(value, bool):
         return _ONLY[value]
+    if isinstance(value, str):
+        return frozenset([value])
     return point(value) if isinstance(value, Decimal | int) else value
 
 
@@ -147,9 +176,19 @@ def _is_null(expression: Expression, row: _Row) -> Truths:
     return _ONLY[found is None]
 
 
-def _like(expression: Expression, row: _Row) -> Truths:
-    text = _value(expression.operands[0], row)
-    return _UNKNOWN if text is None else _ONLY[match_like(pa.scalar(text), str(expression.value)).as_py()]
+def _each(function: Callable[..., Any], *operands: frozenset[Any] | None) -> frozenset[Any] | None:
+    """Return what a function may make of what its operands may be; NULL of NULL."""
+    known = [operand for operand in operands if operand is not None]
+    if len(known) < len(operands):
+        return None
+    if math.prod(map(len, known)) > _MOST_TEXTS:
+        raise _TooManyTextsError
+    return frozenset(None if None in values else function(*values) for values in itertools.product(*known))
+
+
+def _pattern(expression: Expression, row: _Row) -> _Found:
+    operator, pattern = expression.operator, str(expression.value)
+    return _each(lambda text: match(operator, pa.scalar(text), pattern).as_py(), _value(expression.operands[0], row))
 
 
 def _membership(expression: Expression, row: _Row) -> Truths:
@@ -160,28 +199,25 @@ def _membership(expression: Expression, row: _Row) -> Truths:
     if isinstance(first, Interval):
         is_within = any(first.lower <= each <= first.upper for each in members)
         return _set_of(is_within, not (first.is_exact and is_within), first.may_be_null)
-    if isinstance(first, frozenset):
-        return frozenset(None if truth is None else truth in members for truth in first)
-    return _ONLY[first in members]
+    return frozenset(None if value is None else value in members for value in first)
 
 
 def _list_test(expression: Expression, row: _Row) -> _Found:
     """Return what a list says of a key: a text, or a field of the event, which is known."""
     key = _value(expression.operands[0], row)
     if isinstance(key, Interval):
-        key = plain_text(key.lower)
-    elif isinstance(key, frozenset):
-        (truth,) = key
-        key = None if truth is None else str(truth).lower()
-    is_test = expression.operator == "in_list"
-    if key is None:
-        return _UNKNOWN if is_test else None
-    assert row.lists is not None
-    keys, name = pa.array([key], pa.string()), str(expression.value)
-    if is_test:
-        return _ONLY[row.lists.contain(name, keys)[0].as_py()]
-    column = str(expression.operands[1].value)
-    return row.lists.values(name, keys, column)[0].as_py()
+        key = frozenset([plain_text(key.lower)])
+    lists, name = row.lists, str(expression.value)
+
+    def look_up(key: str | bool) -> bool | str | None:
+        assert lists is not None
+        keys = pa.array([str(key).lower() if isinstance(key, bool) else key], pa.string())
+        if expression.operator == "in_list":
+            return bool(lists.contain(name, keys)[0].as_py())
+        value: str | None = lists.values(name, keys, str(expression.operands[1].value))[0].as_py()
+        return value
+
+    return _each(look_up, key)
 
 
 def _comparison(expression: Expression, row: _Row) -> Truths:
@@ -191,12 +227,7 @@ def _comparison(expression: Expression, row: _Row) -> Truths:
         return _UNKNOWN
     if isinstance(first, Interval):
         return _of_numbers(operator, first, second)
-    if isinstance(first, frozenset):
-        return frozenset(
-            None if None in pair else (pair[0] == pair[1]) == (operator == "=")
-            for pair in itertools.product(first, second)
-        )
-    return _ONLY[(first == second) == (operator == "=")]
+    return _each(COMPARISONS[operator], first, second) or _UNKNOWN
 
 
 def _of_numbers(operator: str, first: Interval, second: Interval) -> Truths:
@@ -244,20 +275,91 @@ def _first_of(first: _Found, other: _Found) -> _Found:
     return (first - _UNKNOWN) | other
 
 
+def _any_of(possible: Iterable[_Found]) -> _Found:
+    """Return what something may be that is one of several."""
+    values = list(possible)
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    is_null = len(known) < len(values)
+    if isinstance(known[0], Interval):
+        lower, upper = min(each.lower for each in known), max(each.upper for each in known)
+        return Interval(lower, upper, is_null or any(each.may_be_null for each in known))
+    return frozenset().union(*known, _UNKNOWN if is_null else ())
+
+
+def _case(expression: Expression, row: _Row) -> _Found:
+    possible = []
+    for when, then in expression.cases:
+        truths = _truths(when, row)
+        if True in truths:
+            possible.append(_value(then, row))
+        if truths == _ONLY[True]:
+            return _any_of(possible)
+    return _any_of([*possible, _value(expression.otherwise[0], row) if expression.otherwise else None])
+
+
+def _greatest(expression: Expression, row: _Row) -> _Found:
+    known = [value for operand in expression.operands if (value := _value(operand, row)) is not None]
+    if not known:
+        return None
+    is_greatest = expression.operator == "greatest"
+    best: Callable[..., Any] = max if is_greatest else min
+    if not isinstance(known[0], Interval):
+        marked = [frozenset((text,) for text in texts) for texts in known]  # A mark around a NULL, which is passed over
+        return _each(lambda *texts: best((text for (text,) in texts if text is not None), default=None), *marked)
+    always = [number for number in known if not number.may_be_null]
+    worst = (min if is_greatest else max)(known, key=lambda number: number.lower if is_greatest else number.upper)
+    lower = best(number.lower for number in (always or [worst] if is_greatest else known))
+    upper = best(number.upper for number in (known if is_greatest else always or [worst]))
+    return Interval(lower, upper, not always)
+
+
+def _text_function(expression: Expression, row: _Row) -> _Found:
+    """Return what may come out of texts, and of values as they are written."""
+    operator = expression.operator
+    found = [_value(operand, row) for operand in expression.operands]
+    written = [frozenset([int(value.lower)]) if isinstance(value, Interval) else value for value in found]
+    if operator in CHANGED_TEXTS:
+        change = CHANGED_TEXTS[operator]
+        takes_text = (0, *range(1, len(written))) if operator == "concat" else (0,)
+        return _each(
+            lambda *values: change(
+                *(pa.scalar(value) if at in takes_text else value for at, value in enumerate(values))
+            ).as_py(),
+            *written,
+        )
+    digits = COMPARED_TEXTS[operator][1]
+    numbers = _each(lambda *texts: compared_texts(operator, *map(pa.scalar, texts)).as_py(), *written)
+    return _hull(None if number is None else scaled_down(number, digits) for number in numbers or ())
+
+
+def _hull(numbers: Iterable[Decimal | None]) -> _Found:
+    return _any_of(None if number is None else point(number) for number in numbers)
+
+
+def _rounded(expression: Expression, row: _Row) -> Interval | None:
+    number, *digits = expression.operands
+    found = _value(number, row)
+    if found is None:
+        return None
+    places = [int(str(each.value)) for each in digits]
+    return rising(lambda number: rounded(number, *places), found)
+
+
 def _of_one(expression: Expression, row: _Row) -> _Found:
     operand = _value(expression.operands[0], row)
     return None if operand is None else _OF_ONE[expression.operator](operand)
 
 
-def _part_of_time(expression: Expression, row: _Row) -> Interval | str | None:
+def _part_of_time(expression: Expression, row: _Row) -> _Found:
     operand = expression.operands[0]
     time = _value(operand, row)
     if time is None:
         return None
     zone = str(operand.value) if operand.operator == "zone" else "UTC"
     clock_ms = int(local_ms(np.array([int(time.lower)], np.int64), zone)[0])
-    part: int | str = part_of_time(expression.operator, pa.scalar(clock_ms, pa.timestamp("ms"))).as_py()
-    return part if isinstance(part, str) else point(part)
+    return _of_row(part_of_time(expression.operator, pa.scalar(clock_ms, pa.timestamp("ms"))).as_py())
 
 
 def _arithmetic(expression: Expression, row: _Row) -> Interval | None:
@@ -293,8 +395,10 @@ _COMPUTE: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
     "%": remainder,
 }
 _OF_ONE: Final[dict[str, Callable[[Any], Any]]] = {
-    **TEXT_FUNCTIONS,
-    **dict.fromkeys(("length", "array_size"), lambda parts: point(len(parts))),
+    "length": lambda texts: _hull(None if text is None else Decimal(len(text)) for text in texts),
+    "array_size": lambda elements: point(len(elements)),
+    "sqrt": lambda number: rising(OF_ONE_NUMBER["sqrt"], number, ZERO),
+    "ln": lambda number: rising(OF_ONE_NUMBER["ln"], number, -_INFINITY),
     "negate": negated,
     "abs": absolute,
 }
@@ -305,13 +409,17 @@ _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(("and", "or"), _junction),
     "not": _not,
     "is_null": _is_null,
-    "like": _like,
+    **dict.fromkeys(PATTERN_TESTS, _pattern),
     "in": _membership,
     **dict.fromkeys(LIST_TESTS, _list_test),
     **dict.fromkeys(COMPARISONS, _comparison),
     **dict.fromkeys(_COMPUTE, _arithmetic),
     **dict.fromkeys(NUMBER_FUNCTIONS, _number_function),
     "coalesce": _coalesce,
+    "case": _case,
+    **dict.fromkeys(("greatest", "least"), _greatest),
+    **dict.fromkeys((*CHANGED_TEXTS, *COMPARED_TEXTS), _text_function),
+    "round": _rounded,
     "zone": lambda expression, row: _value(expression.operands[0], row),
     **dict.fromkeys(TIME_PARTS, _part_of_time),
     **dict.fromkeys(_OF_ONE, _of_one),

@@ -1,7 +1,9 @@
-"""Evaluates expressions on columns, exactly, with SQL's three values; `number_functions` computes with the numbers."""
+"""Evaluates expressions on columns, exactly, with SQL's three values.
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+`number_functions` computes with the numbers, `text_functions` with the texts.
+"""
+
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -10,45 +12,38 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, TIME_PARTS, Expression
+from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, PATTERN_TESTS, TIME_PARTS, Expression
 from buckets.expressions.number_functions import (
+    OF_ONE_NUMBER,
     Numbers,
     arithmetic,
     as_wide,
-    at_scale,
     call,
     compared,
     constant,
+    first_where,
+    greatest,
     numbers,
     on_grid,
+    rounded,
     sized,
     texts_of,
 )
+from buckets.expressions.text_functions import CHANGED_TEXTS, COMPARED_TEXTS, compared_texts, match
 from buckets.list_columns import rows_of_elements
 from buckets.lists.index import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.time_zone import local_ms
 
-_WILD: Final = {"%": ".*", "_": "."}
-
-
-def match_like(texts: pa.Array | pa.Scalar, pattern: str) -> pa.BooleanArray | pa.BooleanScalar:
-    """Return which texts match a pattern; NULL of NULL."""
-    if "\\" not in pattern:
-        return pc.match_like(texts, pattern)
-    # Arrow makes something else of a backslash that is escaped at the end.
-    expression, letters = "", iter(pattern)
-    for letter in letters:
-        expression += re.escape(next(letters, "")) if letter == "\\" else _WILD.get(letter) or re.escape(letter)
-    return pc.match_substring_regex(texts, f"(?s)^{expression}$")
-
-
-TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
-    "lower": str.lower,
-    "upper": str.upper,
-    "trim": lambda text: text.strip(" "),
+_COMPARE: Final = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
 }
-"""Python's, which knows letters that become two, as Spark does; Arrow does not."""
+"""Arrow compares texts by their bytes in UTF-8, whose order is that of their code points."""
 
 
 def matching(
@@ -65,9 +60,18 @@ def matching(
     return found.fill_null(False) if found.null_count else found
 
 
-def computed(expression: Expression, columns: Mapping[str, Any], rows: int, lists: ListsAt | None = None) -> Numbers:
-    """Return a number, whose kinds have been checked, at all rows; takes what `matching` takes."""
-    return _Evaluation(columns, rows, lists).number(expression)
+def computed(
+    expression: Expression, columns: Mapping[str, Any], rows: int, lists: ListsAt | None = None
+) -> pa.Array | Numbers:
+    """Return what an expression is on each row; takes what `matching` takes.
+
+    Texts and conditions come out as Arrow arrays, NULL where they are unknown.
+    """
+    found = _Evaluation(columns, rows, lists).value(expression)
+    if isinstance(found, Numbers):
+        spread = (np.broadcast_to(each, (rows,)) for each in (found.scaled, found.valid))
+        return Numbers(next(spread), found.scale, found.largest, next(spread))
+    return pa.array([found.as_py()] * rows, found.type) if isinstance(found, pa.Scalar) else found
 
 
 class _Evaluation:
@@ -93,14 +97,16 @@ class _Evaluation:
             return pc.invert(self.condition(operands[0]))
         if operator == "is_null":
             return self._is_null(operands[0])
-        if operator == "like":
-            return match_like(self._value(operands[0]), str(expression.value))
+        if operator in PATTERN_TESTS:
+            return match(operator, self.value(operands[0]), str(expression.value))
         if operator == "in":
             return self._membership(expression)
         if operator == "in_list":
             return self._listed().contain(str(expression.value), self._key(operands[0]))
         if operator == "coalesce":
             return pc.coalesce(*map(self.condition, operands))
+        if operator == "case":
+            return self._case(expression)
         return self._comparison(expression)
 
     def _any_element(self, test: Expression) -> pa.BooleanArray:
@@ -117,7 +123,8 @@ class _Evaluation:
         is_missing = lists.is_null().to_numpy(zero_copy_only=False)
         return pa.array(is_true, mask=(is_unknown & ~is_true) | is_missing)
 
-    def _value(self, expression: Expression) -> Any:
+    def value(self, expression: Expression) -> Any:
+        """Return any expression: `Numbers`, or an Arrow array or scalar."""
         operator, operands = expression.operator, expression.operands
         if operator == "number":
             assert isinstance(expression.value, Decimal)
@@ -126,31 +133,64 @@ class _Evaluation:
             return pa.scalar(expression.value, pa.string())
         if operator == "field":
             return self._columns[str(expression.value)]
-        if operator in TEXT_FUNCTIONS:
-            return _changed(self._value(operands[0]), TEXT_FUNCTIONS[operator])
+        if operator in CHANGED_TEXTS:
+            return self._changed(expression)
+        if operator in COMPARED_TEXTS:
+            return _from_arrow(compared_texts(operator, *map(self.value, operands)), COMPARED_TEXTS[operator][1])
         if operator == "length":
-            return _from_arrow(pc.utf8_length(self._value(operands[0])))
+            return _from_arrow(pc.utf8_length(self.value(operands[0])))
         if operator == "array_size":
-            return _from_arrow(pc.list_value_length(self._value(operands[0])))
+            return _from_arrow(pc.list_value_length(self.value(operands[0])))
         if operator == "zone":
-            return _on_clock(self._value(operands[0]), str(expression.value))
+            return _on_clock(self.value(operands[0]), str(expression.value))
         if operator in TIME_PARTS:
-            part = part_of_time(operator, self._value(operands[0]))
+            part = part_of_time(operator, self.value(operands[0]))
             return part if operator == "date" else _from_arrow(part)
         if operator in ARITHMETIC:
-            return arithmetic(operator, self.number(operands[0]), self.number(operands[1]))
+            return arithmetic(operator, self._number(operands[0]), self._number(operands[1]))
         if operator in NUMBER_FUNCTIONS:
-            return call(operator, [self.number(operand) for operand in operands])
+            return call(operator, [self._number(operand) for operand in operands])
         if operator in ("negate", "abs"):
-            number = self.number(operands[0])
+            number = self._number(operands[0])
             wide = as_wide(number, number.largest)
             changed = -wide if operator == "negate" else np.abs(wide)
             return Numbers(sized(changed, number.largest), number.scale, number.largest, number.valid)
+        if operator in OF_ONE_NUMBER:
+            return OF_ONE_NUMBER[operator](self._number(operands[0]))
+        if operator == "round":
+            return rounded(self._number(operands[0]), *(int(str(digits.value)) for digits in operands[1:]))
         if operator == "coalesce":
             return self._coalesce(operands)
+        if operator in ("greatest", "least"):
+            found = [self.value(operand) for operand in operands]
+            if isinstance(found[0], Numbers):
+                return greatest(found, least=operator == "least")
+            return (pc.max_element_wise if operator == "greatest" else pc.min_element_wise)(*found)
+        if operator == "case":
+            return self._case(expression)
         if operator == "lookup":
             return self._listed().values(str(expression.value), self._key(operands[0]), str(operands[1].value))
         return self.condition(expression)
+
+    def _changed(self, expression: Expression) -> Any:
+        """Return texts that a function makes; from the second operand on all but those of concat are written out."""
+        first, *others = expression.operands
+        if expression.operator == "concat":
+            return CHANGED_TEXTS["concat"](*map(self.value, expression.operands))
+        written = [int(str(other.value)) if other.operator == "number" else str(other.value) for other in others]
+        return CHANGED_TEXTS[expression.operator](self.value(first), *written)
+
+    def _case(self, expression: Expression) -> Any:
+        conditions = [self.condition(when) for when, _ in expression.cases]
+        found = [self.value(then) for _, then in expression.cases]
+        last = [self.value(other) for other in expression.otherwise]
+        if isinstance(found[0], Numbers):
+            chosen = [_is_true(condition) for condition in conditions]
+            return first_where([*chosen, *(np.asarray(True) for _ in last)], [*found, *last])
+        chosen_value = last[0] if last else pa.scalar(None, found[0].type)
+        for condition, value in zip(reversed(conditions), reversed(found), strict=True):
+            chosen_value = pc.if_else(pc.fill_null(condition, False), value, chosen_value)
+        return chosen_value
 
     def _listed(self) -> ListsAt:
         assert self._lists is not None
@@ -158,33 +198,32 @@ class _Evaluation:
 
     def _key(self, expression: Expression) -> pa.Array:
         """Return keys of a list as texts, one a row."""
-        found = self._value(expression)
+        found = self.value(expression)
         if isinstance(found, Numbers):
             return texts_of(found)
         if isinstance(found, pa.Scalar):
             return pa.array([found.as_py()] * self._rows, pa.string())
         return found.cast(pa.string())
 
-    def number(self, expression: Expression) -> Numbers:
-        """Return a number at all rows, or a constant one."""
-        found = self._value(expression)
+    def _number(self, expression: Expression) -> Numbers:
+        found = self.value(expression)
         assert isinstance(found, Numbers)
         return found
 
     def _is_null(self, operand: Expression) -> Any:
-        found = self._value(operand)
+        found = self.value(operand)
         if isinstance(found, Numbers):
             return pa.array(np.broadcast_to(~found.valid, (self._rows,)))
         return pa.scalar(not found.is_valid) if isinstance(found, pa.Scalar) else found.is_null()
 
     def _comparison(self, expression: Expression) -> Any:
-        first, second = map(self._value, expression.operands)
+        first, second = map(self.value, expression.operands)
         if isinstance(first, Numbers):
             return self._nullable(compared(expression.operator, first, second), first.valid & second.valid)
-        return pc.equal(first, second) if expression.operator == "=" else pc.not_equal(first, second)
+        return _COMPARE[expression.operator](first, second)
 
     def _membership(self, expression: Expression) -> Any:
-        first, members = self._value(expression.operands[0]), expression.operands[1:]
+        first, members = self.value(expression.operands[0]), expression.operands[1:]
         if isinstance(first, Numbers):
             wanted = on_grid(members, first.scale)
             if first.scaled.dtype == np.int64:
@@ -206,16 +245,10 @@ class _Evaluation:
         return pa.array(spread) if valid.all() else pa.array(spread, mask=~np.broadcast_to(valid, (self._rows,)))
 
     def _coalesce(self, operands: Sequence[Expression]) -> Any:
-        found = [self._value(operand) for operand in operands]
+        found = [self.value(operand) for operand in operands]
         if not isinstance(found[0], Numbers):
             return pc.coalesce(*found)
-        scale = max(number.scale for number in found)
-        largest = max(number.largest * 10 ** (scale - number.scale) for number in found)
-        scaled, valid = as_wide(at_scale(found[0], scale), largest), found[0].valid
-        for number in found[1:]:
-            scaled = np.where(valid, scaled, as_wide(at_scale(number, scale), largest))
-            valid = valid | number.valid
-        return Numbers(scaled, scale, largest, valid)
+        return first_where([number.valid for number in found], found)
 
 
 def part_of_time(operator: str, time: Any) -> Any:
@@ -234,15 +267,13 @@ def _on_clock(times: pa.TimestampArray, zone: str) -> pa.TimestampArray:
     return pa.array(local_ms(instants_ms, zone), mask=missing).cast(pa.timestamp("ms"))
 
 
-def _changed(texts: Any, change: Callable[[str], str]) -> Any:
-    """Return texts, each different one changed once."""
-    if isinstance(texts, pa.Scalar):
-        return pa.scalar(change(texts.as_py()) if texts.is_valid else None, pa.string())
-    coded = texts.dictionary_encode()
-    return pa.array([change(text) for text in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+def _is_true(condition: Any) -> npt.NDArray[np.bool_]:
+    if isinstance(condition, pa.Scalar):
+        return np.asarray(condition.as_py() is True)
+    return np.asarray(condition.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _from_arrow(column: Any) -> Numbers:
+def _from_arrow(column: Any, scale: int = 0) -> Numbers:
     if isinstance(column, pa.Scalar):
-        return Numbers(np.asarray(column.as_py() or 0), 0, INT64_MAX, np.asarray(column.is_valid))
-    return numbers(column.cast(pa.int64()), 0)
+        return Numbers(np.asarray(column.as_py() or 0), scale, INT64_MAX, np.asarray(column.is_valid))
+    return numbers(column.cast(pa.int64()), scale)

@@ -41,15 +41,17 @@ TIME_PARTS: Final[Mapping[str, tuple[int, int] | None]] = {
 }
 """By functions of a time, the least and the greatest number that they give; `date` gives a text."""
 FUNCTIONS: Final = (
-    *("abs", "array_size", "coalesce", *TIME_PARTS, "geo_speed_kmh", "length", "lower", "ratio", "trim", "upper"),
-    "zscore",
+    *("abs", "array_size", "coalesce", "concat", *TIME_PARTS, "geo_speed_kmh", "greatest", "jaro_winkler", "least"),
+    *("length", "levenshtein", "ln", "lower", "ratio", "replace", "round", "split_part", "sqrt", "substring", "trim"),
+    *("upper", "zscore"),
 )
 
 
 LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)  # How a list may be called
-TESTS: Final = ("in", "like", "is_null", "in_list")
+PATTERN_TESTS: Final = {"like": "LIKE", "ilike": "ILIKE", "regexp": "REGEXP"}  # Of a text, each with its word in SQL
+TESTS: Final = ("in", *PATTERN_TESTS, "is_null", "in_list")
 """Conditions on one value, in which SQL and English have the NOT before their last word."""
-ELEMENT_TESTS: Final = ("in", "like", "in_list")
+ELEMENT_TESTS: Final = ("in", *PATTERN_TESTS, "in_list")
 """What an array passes if one of its elements does; such a test is the OR of the tests of its elements."""
 LIST_TESTS: Final = ("in_list", "lookup")  # What looks into a list: whether it has a key, and which value it has of one
 
@@ -79,11 +81,12 @@ class Expression:
     """A literal, a field, or an operator with operands."""
 
     # `text`, `number`, `boolean`, `field`; a comparison, `and`, `or`, `not`, `in` (whose first operand is looked for
-    # among the others), `like`, `is_null`; arithmetic, `negate`; `zone` (an instant as it is in a time zone); `in_list`
-    # (whose operand is a key), `lookup` (a key, and the name of a value as a text); or a function's name
+    # among the others), `like`, `ilike`, `regexp`, `is_null`; arithmetic, `negate`; `zone` (an instant as it is in a
+    # time zone); `in_list` (whose operand is a key), `lookup` (a key, and the name of a value as a text); `case`
+    # (conditions, each followed by its value, and what there is otherwise, which may lack); or a function's name
     operator: str
     operands: tuple["Expression", ...] = ()  # in the order in which they are written
-    # of a literal; the name of a field, a zone or a list; the pattern of `like`
+    # of a literal; the name of a field, a zone or a list; a pattern
     value: str | bool | Decimal | None = None
     # the letter at which it begins in its text; two expressions that differ in that alone are equal
     at: int = field(default=0, compare=False)
@@ -97,6 +100,16 @@ class Expression:
     def tests_elements(self) -> bool:
         """Whether it is a test of the elements of an array."""
         return self.operator in ELEMENT_TESTS and self.operands[0].is_array
+
+    @property
+    def cases(self) -> list[tuple["Expression", "Expression"]]:
+        """The conditions of a `case`, each with its value."""
+        return list(zip(self.operands[:-1:2], self.operands[1::2], strict=True))
+
+    @property
+    def otherwise(self) -> tuple["Expression", ...]:
+        """What a `case` is where none of its conditions is true; nothing if that is NULL."""
+        return self.operands[2 * len(self.cases) :]
 
     @property
     def is_literal(self) -> bool:
@@ -227,6 +240,9 @@ def _written(expression: Expression) -> tuple[str, int]:
         return quoted_name(str(expression.value)), _ATOM
     if operator == "lookup":
         return f"lookup({expression.value}, {', '.join(map(to_sql, operands))})", _ATOM
+    if operator == "case":
+        cases = "".join(f" WHEN {to_sql(when)} THEN {to_sql(then)}" for when, then in expression.cases)
+        return f"CASE{cases}{''.join(f' ELSE {to_sql(other)}' for other in expression.otherwise)} END", _ATOM
     if operator in FUNCTIONS:
         return f"{operator}({', '.join(to_sql(operand) for operand in operands)})", _ATOM
     binding = _BINDING[operator]
@@ -255,8 +271,8 @@ def _test_of_one(expression: Expression, negation: str) -> str:
     tested = _inside(first, _BINDING["in"] + 1)
     if expression.operator == "is_null":
         return f"{tested} IS {negation}NULL"
-    if expression.operator == "like":
-        return f"{tested} {negation}LIKE {quoted_text(str(expression.value))}"
+    if expression.operator in PATTERN_TESTS:
+        return f"{tested} {negation}{PATTERN_TESTS[expression.operator]} {quoted_text(str(expression.value))}"
     if expression.operator == "in_list":
         return f"{tested} {negation}IN LIST {expression.value}"
     return f"{tested} {negation}IN ({', '.join(map(to_sql, members))})"
@@ -289,7 +305,7 @@ def _condition(expression: Expression, is_negated: bool) -> Expression:
         return _membership(expression, is_negated)
     if operator == "boolean":
         return Expression("boolean", value=bool(expression.value) != is_negated, at=expression.at)
-    if operator in ("field", "coalesce"):
+    if operator in ("field", "coalesce", "case"):
         return Expression("=", (_value(expression), Expression("boolean", value=not is_negated)), at=expression.at)
     found = _value(expression)
     return Expression("not", (found,), at=expression.at) if is_negated else found
@@ -300,6 +316,12 @@ def _value(expression: Expression) -> Expression:
     if operator in ("and", "or", "not", "in", *COMPARISONS):
         return _condition(expression, is_negated=False)
     operands = tuple(map(_value, expression.operands))
+    if operator in ("concat", "greatest", "least"):
+        operands = tuple(_chain(Expression(operator, operands), operator))
+    if operator in ("greatest", "least"):
+        operands = tuple(sorted(set(operands), key=_order))
+        if len(operands) == 1:
+            return operands[0]
     if operator in ("+", "*"):
         first, *others = sorted(_chain(Expression(operator, operands), operator), key=_order)
         for other in others[:-1]:

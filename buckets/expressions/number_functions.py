@@ -9,11 +9,16 @@
     where anything is, where a latitude is not in -90 to 90 or a longitude not in -180 to 180, and for less than no
     time. `FASTEST_KMH` is the most that comes out, just short of the speed of light: so fast is who was in two
     places at one time. Whoever stays where they were goes at 0, and in no time too.
+`sqrt(x)`
+    The root, rounded to 18 digits after the point; NULL of a number below 0.
+`ln(x)`
+    The natural logarithm, rounded half-even to 18 digits after the point, of one with 60 digits in all; NULL of a
+    number that is not above 0.
 """
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final, NamedTuple
@@ -191,6 +196,68 @@ def _remainder(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) ->
     return Numbers(np.asarray(signed, object), first.scale, max(second.largest, INT64_MAX + 1), valid)
 
 
+def first_where(conditions: Sequence[npt.NDArray[np.bool_]], found: Sequence[Numbers]) -> Numbers:
+    """Return the first of several numbers whose condition, `(rows,)` or `()`, is true; NULL where none is."""
+    scale = max(number.scale for number in found)
+    largest = max(number.largest * 10 ** (scale - number.scale) for number in found)
+    scaled, valid, is_chosen = sized(0, largest), np.asarray(False), np.asarray(False)
+    for condition, number in zip(conditions, found, strict=True):
+        chosen = condition & ~is_chosen
+        scaled = np.where(chosen, as_wide(at_scale(number, scale), largest), scaled)
+        valid, is_chosen = np.where(chosen, number.valid, valid), is_chosen | condition
+    return Numbers(scaled, scale, largest, valid)
+
+
+def greatest(found: Sequence[Numbers], least: bool = False) -> Numbers:
+    """Return the greatest, or the least, of those numbers that are not NULL."""
+    best, *others = found
+    for other in others:
+        is_better = other.valid & (~best.valid | compared("<" if least else ">", other, best))
+        best = first_where([is_better, np.asarray(True)], [other, best])
+    return best
+
+
+def rounded(number: Numbers, digits: int = 0) -> Numbers:
+    """Round numbers to so many digits after the point, or zeros before it; a tie goes away from 0."""
+    if digits >= number.scale:
+        return number
+    unit, zeros = 10 ** (number.scale - digits), 10 ** max(-digits, 0)
+    wide = as_wide(number, (2 * number.largest + unit) * zeros)
+    nearest = (2 * np.abs(wide) + unit) // (2 * unit) * zeros * np.where(wide < 0, -1, 1).astype(wide.dtype)
+    largest = (number.largest // unit + 1) * zeros
+    return Numbers(sized(nearest, largest), max(digits, 0), largest, number.valid)
+
+
+def _of_positive(number: Numbers, least: int, compute: Callable[[int], int], largest: int) -> Numbers:
+    """Return what a function makes of scaled numbers from the least on; NULL of others."""
+    valid = number.valid & np.asarray(number.scaled >= least, np.bool_)
+    found = np.frompyfunc(lambda scaled: compute(int(scaled)), 1, 1)(np.where(valid, number.scaled, 1))
+    return Numbers(np.asarray(found, object), QUOTIENT_DIGITS, max(largest, INT64_MAX + 1), valid)
+
+
+def _root(number: Numbers) -> Numbers:
+    """Return the nearest number to each root: half of the whole root of four times the number, rounded."""
+    power = 2 * QUOTIENT_DIGITS - number.scale
+
+    def root(scaled: int) -> int:
+        return (math.isqrt(4 * scaled * 10 ** max(power, 0) // 10 ** max(-power, 0)) + 1) // 2
+
+    return _of_positive(number, 0, root, root(number.largest))
+
+
+_LOGARITHM: Final = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+def _logarithm(number: Numbers) -> Numbers:
+    def logarithm(scaled: int) -> int:
+        found = _LOGARITHM.ln(scaled_down(scaled, number.scale))
+        return int(_LOGARITHM.to_integral_value(_LOGARITHM.scaleb(found, QUOTIENT_DIGITS)))
+
+    largest = (number.largest.bit_length() + 4 * number.scale + 1) * 10**QUOTIENT_DIGITS
+    return _of_positive(number, 1, logarithm, largest)
+
+
+OF_ONE_NUMBER: Final[dict[str, Callable[[Numbers], Numbers]]] = {"ln": _logarithm, "sqrt": _root}
 assert set(_COMPARE) == set(COMPARISONS)
 
 
@@ -307,6 +374,27 @@ def remainder(first: Interval, second: Interval) -> Interval | None:
     most = min(_furthest(first), _furthest(second))
     lower, upper = (most.copy_negate() if first.lower < 0 else ZERO), (most if first.upper > 0 else ZERO)
     return Interval(lower, upper, may_be_null or second.lower <= 0 <= second.upper)
+
+
+def rising(function: Callable[[Numbers], Numbers], number: Interval, least: Decimal | None = None) -> Interval | None:
+    """Return what a function that never falls makes of a number; None where it is surely NULL.
+
+    One that is NULL of small numbers begins at `least`.
+    """
+    lower, upper = (_exactly(function, end) for end in (number.lower, number.upper))
+    if upper is None:
+        return None
+    may_be_null = number.may_be_null or (lower is None and least is not None)
+    return Interval((-_INFINITY if least is None else least) if lower is None else lower, upper, may_be_null)
+
+
+def _exactly(function: Callable[[Numbers], Numbers], number: Decimal) -> Decimal | None:
+    if number == _INFINITY:
+        return number
+    if number.is_infinite():
+        return None
+    found = function(constant(number))
+    return scaled_down(int(found.scaled), found.scale) if found.valid else None
 
 
 EARTH_RADIUS_KM: Final = 6371.0088  # The mean radius of the Earth, (2a + b) / 3 of WGS 84

@@ -5,9 +5,12 @@ import logging
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from itertools import zip_longest
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -20,6 +23,7 @@ from buckets.expressions.expression import (
     FUNCTIONS,
     LIST_NAME,
     NUMBER_FUNCTIONS,
+    PATTERN_TESTS,
     WEEKEND,
     Expression,
     ExpressionError,
@@ -32,7 +36,7 @@ from buckets.validation import VARIABLE
 
 LONGEST_TEXT: Final = 10_000  # Characters of the longest expression that is read
 LONGEST_NUMBER: Final = 64
-LONGEST_PATTERN: Final = 250  # Characters of a pattern, with which the time that LIKE takes grows
+LONGEST_PATTERN: Final = 250  # Characters of a pattern, with which the time that LIKE and REGEXP take grows
 DEEPEST: Final = 50  # How many operators may stand inside each other
 MOST_DIGITS: Final = 38  # Before the point of a number, and after it
 # It warns of words that it takes for commands, which are refused here.
@@ -56,29 +60,43 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.Mod: "%",
 }
 _COMPARED = tuple(kind for kind, operator in _BINARY.items() if operator in COMPARISONS)
-_CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, exp.Like, exp.Not)
+_PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "regexp"}
+_CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, *_PATTERNS, exp.Not)
 """In `a = b LIKE c` Spark compares first, and others do not."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Abs: "abs",
     exp.ArraySize: "array_size",
     exp.Coalesce: "coalesce",
+    exp.Concat: "concat",
     exp.Day: "day",
     exp.DayOfMonth: "day",
     exp.DayOfWeek: "dayofweek",
+    exp.Greatest: "greatest",
     exp.Hour: "hour",
+    exp.Least: "least",
     exp.Length: "length",
+    exp.Levenshtein: "levenshtein",
+    exp.Ln: "ln",
     exp.Lower: "lower",
     exp.Minute: "minute",
     exp.Month: "month",
+    exp.Replace: "replace",
+    exp.Round: "round",
+    exp.SplitPart: "split_part",
+    exp.Sqrt: "sqrt",
+    exp.Substring: "substring",
     exp.Trim: "trim",
     exp.TsOrDsToDate: "date",
     exp.Upper: "upper",
     exp.Year: "year",
 }
-_OTHER_WORDS: Final = {TokenType.DAMP: "AND", TokenType.DPIPE: "OR"}
+_PARTS: Final = ("expression", "start", "length", "delimiter", "part_index", "replacement", "decimals")
+"""What sqlglot calls operands of functions beside `this` and `expressions`, in the order of each function."""
+_OTHER_WORDS: Final = {TokenType.DAMP: "AND"}
+_LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^\\'\"nrt%_])", re.DOTALL)
 _ALLOWED = (
-    f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, LIKE, IS NULL, {' '.join(ARITHMETIC)}, AT TIME ZONE, "
-    f"{', '.join(FUNCTIONS)}, is_weekend, lookup"
+    f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, {', '.join(PATTERN_TESTS.values())}, IS NULL, CASE, "
+    f"{' '.join(ARITHMETIC)}, ||, AT TIME ZONE, and functions"
 )
 
 
@@ -220,8 +238,11 @@ class _Reader:
             exp.Between: self._between,
             exp.In: self._in,
             exp.Is: self._is_null,
-            exp.Like: self._like,
+            **dict.fromkeys(_PATTERNS, self._pattern),
+            exp.Case: self._case,
+            exp.DPipe: self._joined_texts,
             exp.Literal: self._literal,
+            exp.RawString: lambda node, depth: Expression("text", value=str(node.this), at=_place(node)),
             exp.AtTimeZone: self._zone,
             exp.Column: self._field,
             exp.Neg: self._negate,
@@ -260,7 +281,7 @@ class _Reader:
                 raise self._refused(node)
 
     def _refused(self, node: exp.Expr) -> ExpressionError:
-        if isinstance(node, exp.Concat):
+        if isinstance(node, exp.Concat) and not node.args.get("safe"):
             return _fault(node, "two texts stand side by side; write a quote inside a text as \\'")
         at = _place(node)
         known = (type(node) in self._readers and not isinstance(node, exp.Anonymous)) or type(node) in _FUNCTIONS
@@ -273,7 +294,12 @@ class _Reader:
             called = node.name
         name = called if word is None else word.group()
         said = f"this form of {name} is not known here" if known else f"{name} is not known here"
-        return ExpressionError(f"{said}; there are {_ALLOWED}", at)
+        there = f"there are {_ALLOWED}"
+        if isinstance(node, exp.Func):
+            functions = (*FUNCTIONS, "is_weekend", "lookup")
+            close = [] if name in functions else get_close_matches(name.lower(), functions, 1, 0.8)
+            there = f"did you mean {close[0]}?" if close else f"functions: {', '.join(functions)}"
+        return ExpressionError(f"{said}; {there}", at)
 
     def _junction(self, node: exp.Expr, depth: int) -> Expression:
         assert isinstance(node, exp.Connector)
@@ -319,15 +345,45 @@ class _Reader:
             raise _fault(node, "IS takes NULL alone; write `flag` or `NOT flag` for TRUE and FALSE")
         return Expression("is_null", (self.read(node.this, depth),), at=_place(node))
 
-    def _like(self, node: exp.Expr, depth: int) -> Expression:
+    def _pattern(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "expression", "negate")
-        if not (isinstance(node.expression, exp.Literal) and node.expression.is_string):
-            raise _fault(node, "LIKE takes a pattern such as 'FR%', with % for any letters and _ for one")
-        pattern = str(node.expression.this)
+        operator, written = _PATTERNS[type(node)], node.expression
+        word = PATTERN_TESTS[operator]
+        if not (isinstance(written, exp.RawString) or (isinstance(written, exp.Literal) and written.is_string)):
+            example = "'^FR[0-9]+$'" if operator == "regexp" else "'FR%', with % for any letters and _ for one"
+            raise _fault(node, f"{word} takes a pattern such as {example}")
+        pattern = str(written.this)
         if len(pattern) > LONGEST_PATTERN:
-            raise _fault(node, f"a pattern of LIKE has at most {LONGEST_PATTERN} characters, not {len(pattern):,}")
-        found = Expression("like", (self.read(node.this, depth),), pattern, at=_place(node))
+            raise _fault(node, f"a pattern of {word} has at most {LONGEST_PATTERN} characters, not {len(pattern):,}")
+        if operator == "regexp":
+            self._check_regexp(written, pattern)
+        found = Expression(operator, (self.read(node.this, depth),), pattern, at=_place(node))
         return Expression("not", (found,), at=found.at) if node.args.get("negate") else found
+
+    def _check_regexp(self, written: exp.Expr, pattern: str) -> None:
+        at = _place(written)
+        lost = _LOST_BACKSLASH.search(self._text, at, written.meta.get("end", at) + 1)
+        if isinstance(written, exp.Literal) and lost is not None:
+            raise _fault(written, f"in a text {lost[1]} is {lost[1][1:]} alone; write \\{lost[1]}, or r'…'")
+        try:
+            pc.match_substring_regex(pa.scalar(""), pattern)
+        except ValueError as error:
+            reason = str(error).removeprefix("Invalid regular expression: ")
+            raise _fault(written, f"no pattern that REGEXP takes, which are those of RE2: {reason}") from None
+
+    def _joined_texts(self, node: exp.Expr, depth: int) -> Expression:
+        return Expression("concat", tuple(self.read(part, depth) for part in node.flatten()), at=_place(node))
+
+    def _case(self, node: exp.Expr, depth: int) -> Expression:
+        subject, otherwise = node.this, node.args.get("default")
+        operands: list[Expression] = []
+        for case in node.args["ifs"]:
+            when = self.read(case.this, depth)
+            if subject is not None:
+                when = Expression("=", (self.read(subject, depth), when), at=when.at)
+            operands += [when, self.read(case.args["true"], depth)]
+        operands += [] if otherwise is None else [self.read(otherwise, depth)]
+        return Expression("case", tuple(operands), at=_place(node))
 
     def _literal(self, node: exp.Expr, depth: int) -> Expression:
         written, at = str(node.this), _place(node)
@@ -368,17 +424,23 @@ class _Reader:
         return Expression("negate", (operand,), at=_place(node))
 
     def _function(self, node: exp.Expr, depth: int) -> Expression:
-        self._only(node, "this", "expressions", "coalesce_null", "safe")
+        if isinstance(node, exp.Concat) and not node.args.get("safe"):
+            raise self._refused(node)
+        self._only(node, "this", "expressions", "coalesce_null", "ignore_nulls", "safe", *_PARTS)
         # sqlglot notes that these take the date of a time.
         takes_date = isinstance(node, exp.Day | exp.DayOfMonth | exp.DayOfWeek | exp.Month | exp.Year)
         first = node.this.this if takes_date and isinstance(node.this, exp.TsOrDsToDate) else node.this
-        parts = [part for part in (first, *node.expressions) if part is not None]
+        parts = [part for part in (first, *node.expressions, *map(node.args.get, _PARTS)) if part is not None]
         return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
 
     def _number_function(self, node: exp.Expr, depth: int) -> Expression:
         name = node.this.lower() if isinstance(node.this, str) else ""
         if name == "lookup":
             return self._lookup(node, depth)
+        if name == "regexp" and len(node.expressions) == 2:
+            return self._pattern(exp.RegexpLike(this=node.expressions[0], expression=node.expressions[1]), depth)
+        if name == "jaro_winkler":
+            return Expression(name, tuple(self.read(part, depth) for part in node.expressions), at=_place(node))
         if name == "is_weekend" and len(node.expressions) == 1:
             at = _place(node)
             day = Expression("dayofweek", (self.read(node.expressions[0], depth),), at=at)

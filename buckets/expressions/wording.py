@@ -18,6 +18,7 @@ from buckets.expressions.expression import (
     ELEMENT_KINDS,
     LIST_TESTS,
     NUMBER_FUNCTIONS,
+    PATTERN_TESTS,
     TESTS,
     TIME_PARTS,
     WEEKEND,
@@ -105,9 +106,14 @@ class _Writer:
             tested, is_denied = f"{'none' if is_denied else 'one'} of {tested}", False
         if expression.operator == "is_null":
             return f"{tested} is {'not ' if is_denied else ''}missing"
-        if expression.operator == "like":
+        if expression.operator in PATTERN_TESTS:
             verb = "does not match" if is_denied else "matches"
-            return f"{tested} {verb} {one_line(quoted_text(str(expression.value)))}"
+            pattern, end = one_line(quoted_text(str(expression.value))), ""
+            if expression.operator == "regexp":
+                verb = "holds nothing like" if is_denied else "holds something like"
+            elif expression.operator == "ilike":
+                end = " in any case"
+            return f"{tested} {verb} {pattern}{end}"
         if expression.operator == "in_list":
             return f"{tested} is {'not ' if is_denied else ''}in the list {expression.value}"
         if first.operator == "dayofweek" and tuple(members) == WEEKEND:
@@ -119,7 +125,7 @@ class _Writer:
 
     def _comparison(self, expression: Expression) -> str:
         first, second = expression.operands
-        if second.is_literal:
+        if second.is_literal and (second.operator != "text" or expression.operator in ("=", "!=")):
             return f"{self._side(first)} {_VERBS[expression.operator]} {_written(second)}"
         return f"{self._side(first)} {_BETWEEN_VALUES[expression.operator]} {self._side(second)}"
 
@@ -144,6 +150,9 @@ class _Writer:
             return f"{self._operand(operands[0])} in {quoted(str(expression.value))}"
         if operator in _OF_ONE and len(operands) == 1:
             return f"{_OF_ONE[operator]} {self._operand(operands[0], allowed=('zone',))}"
+        if operator == "case":
+            cases = [f"{self._side(then)} if {self.condition(when)}" for when, then in expression.cases]
+            return f"({'; '.join([*cases, *(f'else {self._side(other)}' for other in expression.otherwise)])})"
         if operator == "lookup":
             return f"{_written(operands[1])} of {self._operand(operands[0])} in the list {expression.value}"
         return f"{operator}({', '.join(map(self._side, operands))})"
@@ -187,6 +196,8 @@ _ARTICLES: dict[Kind, str] = {
 }
 _SIGNATURES: Final[dict[str, tuple[Kind, Kind]]] = {
     "abs": ("number", "number"),
+    "ln": ("number", "number"),
+    "sqrt": ("number", "number"),
     "array_size": ("texts", "number"),
     **{part: ("time", "text" if span is None else "number") for part, span in TIME_PARTS.items()},
     "length": ("text", "number"),
@@ -195,6 +206,19 @@ _SIGNATURES: Final[dict[str, tuple[Kind, Kind]]] = {
     "upper": ("text", "text"),
 }
 """What functions of one operand take and give."""
+_OF_SEVERAL: Final[dict[str, tuple[tuple[Kind, ...], int, Kind]]] = {
+    "jaro_winkler": (("text", "text"), 0, "number"),
+    "levenshtein": (("text", "text"), 0, "number"),
+    "replace": (("text", "text", "text"), 0, "text"),
+    "round": (("number", "number"), 1, "number"),
+    "split_part": (("text", "text", "number"), 0, "text"),
+    "substring": (("text", "number", "number"), 1, "text"),
+}
+"""What functions of several operands take, how many of those may be left out, and what they give."""
+_WRITTEN_OUT: Final = ("replace", "round", "split_part", "substring")
+"""Functions whose operands from the second on are values as they are written."""
+_MOST_LETTERS: Final = 1_000_000
+_SPANS: Final = {("round", 1): (-38, 38), ("substring", 2): (0, _MOST_LETTERS)}
 
 
 def check_condition(expression: Expression, fields: Mapping[str, Kind]) -> None:
@@ -227,16 +251,20 @@ def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     if operator == "is_null":
         kind_of(operands[0], fields)
         return "boolean"
-    if operator == "like":
+    if operator in PATTERN_TESTS:
         if kind_of(operands[0], fields) != "texts":
-            _need(operands[0], "text", fields, "LIKE takes a text, and")
+            _need(operands[0], "text", fields, f"{PATTERN_TESTS[operator]} takes a text, and")
         return "boolean"
     if operator in LIST_TESTS:
         return _list_test(expression, fields)
     if operator == "zone":
         return _zone(expression, fields)
-    if operator == "coalesce":
+    if operator in ("coalesce", "case"):
         return _same_kind(expression, fields)
+    if operator in ("concat", "greatest", "least"):
+        return _joined(expression, fields)
+    if operator in _OF_SEVERAL:
+        return _of_several(expression, fields)
     if operator == "array_size" and len(operands) == 1:
         return _array_size(operands[0], fields)
     takes, gives = _SIGNATURES[operator]
@@ -287,8 +315,10 @@ def _comparison(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     if kind == "time":
         raise fault(expression, f"times are not compared here; use {'(…), '.join(TIME_PARTS)}(…) or is_weekend(…)")
     _check_dates(expression)
-    if kind in ("text", "boolean") and expression.operator not in ("=", "!=", "in"):
-        raise fault(expression, f"{expression.operator} needs numbers, and {to_sql(first)} is {_ARTICLES[kind]}")
+    if kind == "boolean" and expression.operator not in ("=", "!=", "in"):
+        raise fault(
+            expression, f"{expression.operator} needs numbers or texts, and {to_sql(first)} is {_ARTICLES[kind]}"
+        )
     return "boolean"
 
 
@@ -333,7 +363,53 @@ def _zone(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
 
 
 def _same_kind(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
-    first, *others = [kind_of(operand, fields) for operand in expression.operands]
+    values = expression.operands
+    if expression.operator == "case":
+        values = (*(then for _, then in expression.cases), *expression.otherwise)
+        for when, _ in expression.cases:
+            _need(when, "boolean", fields, "WHEN takes a condition, and")
+    first, *others = [kind_of(operand, fields) for operand in values]
     if first == "time" or first in ELEMENT_KINDS or any(other != first for other in others):
-        raise fault(expression, "coalesce takes texts, numbers or conditions, all of one kind")
+        name = "the values of CASE are" if expression.operator == "case" else "coalesce takes"
+        raise fault(expression, f"{name} texts, numbers or conditions, all of one kind")
     return first
+
+
+def _joined(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
+    """Return the kind of what a function makes of any number of texts, or also of numbers."""
+    name, kind = expression.operator, kind_of(expression.operands[0], fields)
+    others = "" if name == "concat" else ", or numbers"
+    if (kind != "text" and (kind != "number" or not others)) or len(expression.operands) < 2:
+        raise fault(expression, f"{name} takes two texts or more{others}, not {to_sql(expression)}")
+    for operand in expression.operands[1:]:
+        _need(operand, kind, fields, f"{name} begins with {_ARTICLES[kind]}, and")
+    return kind
+
+
+def _of_several(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
+    operator, operands = expression.operator, expression.operands
+    takes, optional, gives = _OF_SEVERAL[operator]
+    if not len(takes) - optional <= len(operands) <= len(takes):
+        fewest = f"{len(takes) - optional} or " if optional else ""
+        raise fault(expression, f"{operator} takes {fewest}{len(takes)} operands, not {len(operands)}")
+    for at, (operand, kind) in enumerate(zip(operands, takes, strict=False)):
+        _need(operand, kind, fields, f"operand {at + 1} of {operator} is {_ARTICLES[kind]}, and")
+        if at and operator in _WRITTEN_OUT:
+            _check_written(expression, at)
+    return gives
+
+
+def _check_written(expression: Expression, at: int) -> None:
+    """See that an operand of a function is a value as it is written, and one that makes sense."""
+    operator, operand = expression.operator, expression.operands[at]
+    named = f"operand {at + 1} of {operator}"
+    if not operand.is_literal:
+        raise fault(operand, f"{named} is a value such as 3 or '-', and {to_sql(operand)} is computed")
+    if operand.value == "" and not (operator == "replace" and at == 2):
+        raise fault(operand, f"{named} is a text of one letter or more, and '' is empty")
+    if isinstance(operand.value, Decimal):
+        least, most = _SPANS.get((operator, at), (-_MOST_LETTERS, _MOST_LETTERS))
+        is_place = (operator, at) not in _SPANS
+        if operand.value % 1 or not least <= operand.value <= most or (is_place and not operand.value):
+            other = " other than 0" if is_place else ""
+            raise fault(operand, f"{named} is a whole number{other} from {least:,} to {most:,}, not {to_sql(operand)}")

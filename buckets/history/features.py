@@ -304,7 +304,7 @@ class FeatureRun:
     def _pieces(self, history: History, first: int = 0) -> ArchivePieces:
         terms = Terms(event_schema=self._schema, engine=self._engine, evaluations=False, output="delta")
         rows = ArchiveRows(
-            history.archive.under(self._schema.new_names), [*arrived_rows.OWN_COLUMNS.names, *self._schema.field_names]
+            history.archive.under(self._schema.new_names), [*arrived_rows.OWN_COLUMNS.names, *self._schema.all_fields]
         )
         spans = spans_of(history, lambda one, other: one.lists == other.lists, first)
         like = ArchivePiece(NO_ROWS, self._rule_set, terms)

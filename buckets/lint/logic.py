@@ -16,11 +16,11 @@ from typing import Any, Final
 from buckets.aggregates.aggregate import INFINITY
 from buckets.events.conversion import MOST_ELEMENTS
 from buckets.expressions.certainty import Truths, Value, possible_truths
-from buckets.expressions.evaluation import TEXT_FUNCTIONS
 from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
     NUMBER_FUNCTIONS,
+    PATTERN_TESTS,
     TIME_PARTS,
     Expression,
     Kind,
@@ -29,7 +29,14 @@ from buckets.expressions.expression import (
     normalise,
     to_sql,
 )
-from buckets.expressions.number_functions import Interval
+from buckets.expressions.number_functions import OF_ONE_NUMBER, Interval
+from buckets.expressions.text_functions import (
+    CHANGED_TEXTS,
+    COMPARED_TEXTS,
+    LONGEST_COMPARED,
+    SIMILARITY_DIGITS,
+    TEXT_FUNCTIONS,
+)
 from buckets.numbers.fixed_point import INT64_MAX
 from buckets.printable import one_line, short_line
 
@@ -170,11 +177,14 @@ ANYTHING: Final = Domain()
 TRUTH: Final = Domain(members=frozenset([True, False]))
 
 
-_CONDITIONS: Final = ("and", "or", "not", "in", "like", "is_null", *COMPARISONS)
+_CONDITIONS: Final = ("and", "or", "not", "in", *PATTERN_TESTS, "is_null", *COMPARISONS)
+_COMPUTED: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, *OF_ONE_NUMBER, "negate", "abs", "round")  # Numbers of numbers
 _FIXED: Final = {"length": between(0, 2**31 - 1, 0, may_be_null=True),
                  "array_size": between(0, MOST_ELEMENTS, 0, may_be_null=True),
+                 "jaro_winkler": between(0, 1, SIMILARITY_DIGITS, may_be_null=True),
+                 "levenshtein": between(0, LONGEST_COMPARED, 0, may_be_null=True),
                  **{part: between(*span, 0) for part, span in TIME_PARTS.items() if span is not None}}  # fmt: skip
-_OF_NUMBERS: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, *_FIXED, "negate", "abs")
+_OF_NUMBERS: Final = (*_COMPUTED, *COMPARED_TEXTS, *_FIXED)
 
 
 Order = tuple[Expression, Expression]
@@ -237,9 +247,11 @@ class Facts:
             return "boolean"
         if operator in _OF_NUMBERS:
             return "number"
-        if operator in TEXT_FUNCTIONS or operator == "date":
+        if operator in CHANGED_TEXTS or operator == "date":
             return "text"
-        return self.kind(part.operands[0]) if operator == "coalesce" else None
+        if operator in ("coalesce", "greatest", "least", "case"):
+            return self.kind(part.operands[operator == "case"])
+        return None
 
 
 def negation(condition: Expression) -> Expression:
@@ -321,7 +333,9 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
         return  # One element passes, and others need not.
     if operator in COMPARISONS and operands[1].is_literal and not operands[0].is_literal:
         term, literal = operands
-        if facts.kind(term) in (None, literal.operator):
+        if facts.kind(term) in (None, literal.operator) and not (
+            literal.operator == "text" and operator not in ("=", "!=")
+        ):
             domain = facts.of(term).narrowed(operator, literal.value)
             yield term, _of_text_function(term, domain)
     elif operator == "in" and all(literal.is_literal for literal in operands[1:]):
@@ -336,9 +350,9 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
         elif inner.operator == "in" and all(literal.is_literal for literal in inner.operands[1:]):
             term, *others = inner.operands
             yield term, facts.of(term).none_of(frozenset(literal.value for literal in others))
-        elif inner.operator == "like":
+        elif inner.operator in PATTERN_TESTS:
             yield inner, facts.of(inner).one_of(frozenset([False]))
-    elif operator == "like":
+    elif operator in PATTERN_TESTS:
         yield part, facts.of(part).one_of(frozenset([True]))
 
 
@@ -420,13 +434,13 @@ class _Reader:
         operator = part.operator
         if operator == "number":
             return part
-        if part not in self._facts.domains and (operator in (*ARITHMETIC, "negate", "abs") or self._is_function(part)):
+        if part not in self._facts.domains and (operator in _COMPUTED or self._is_function(part)):
             return Expression(operator, tuple(map(self.number, part.operands)), part.value)
         return self._named(part, self._facts.of(part).as_value(is_boolean=False))
 
     def _is_function(self, part: Expression) -> bool:
-        if part.operator != "coalesce":
-            return part.operator in NUMBER_FUNCTIONS
+        if part.operator not in ("coalesce", "greatest", "least"):
+            return False
         return all(self._facts.kind(operand) in ("number", None) for operand in part.operands)
 
     def _anything(self, part: Expression) -> Truths:
@@ -435,7 +449,7 @@ class _Reader:
 
     def _is_surely_known(self, part: Expression) -> bool:
         """Return whether a part that is about texts is not NULL: none of its fields is."""
-        simple = ("text", "field", "in", "like", "=", "!=", "date", "zone", *TEXT_FUNCTIONS)
+        simple = ("text", "field", "in", "date", "zone", *PATTERN_TESTS, *COMPARISONS, *TEXT_FUNCTIONS)
         if part.operator not in simple or part.is_array:
             return False
         if part.operator == "field":

@@ -12,12 +12,12 @@ from buckets.aggregates.aggregate import ValueKind, ValueRange
 from buckets.aggregates.component import COUNT, COUNT_DISTINCT
 from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
+from buckets.events.derived_fields import ARRAY_KINDS
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, Kind
 from buckets.lint.logic import TRUTH, Domain, Facts, between, given
 from buckets.lint.relations import is_exact, is_within, relations
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.rules.condition import ARRAY_KINDS
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import Filter, filter_condition
 from buckets.rules.rule import Rule

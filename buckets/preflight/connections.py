@@ -309,8 +309,8 @@ def _output(job: Job, path: Path) -> str:
 
 def _archive(job: Job, settings: ArchiveSettings) -> str:
     path, by = location(settings.path), settings.cluster_by
-    if by is not None and by not in job.event_schema.field_names:
-        there = ", ".join(job.event_schema.field_names)
+    if by is not None and by not in job.event_schema.all_fields:
+        there = ", ".join(job.event_schema.all_fields)
         message = f"archive.cluster_by: the event schema has no field {by!r}; fields: {there}"
         raise BucketsError(message)
     if by is not None and by in job.event_schema.arrays:

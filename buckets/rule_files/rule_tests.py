@@ -274,7 +274,7 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
     rule, feature = published["rule"]["properties"], published["feature"]["properties"]
     if event_schema is not None:
         # Where events have a field that only alerts may have, there are no rules over alerts.
-        is_alone = not set(ALERT_FIELDS).isdisjoint(event_schema.field_names)
+        is_alone = not set(ALERT_FIELDS).isdisjoint(event_schema.all_fields)
         counted = event_schema if is_alone else alert_schema(event_schema)
         fields = [*counted.attributes, *counted.measures]
         for grouping in (rule["group_by"], feature["group_by"]):
@@ -283,7 +283,7 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         mapping["propertyNames"] = {"enum": fields}
         rule["aggregate"]["properties"]["measure"] = {"enum": [*counted.measures, None]}
         feature["of"] = {**feature["of"], "enum": [*fields, None]}
-        rule["features"]["propertyNames"]["not"] = {"enum": list(event_schema.field_names)}
+        rule["features"]["propertyNames"]["not"] = {"enum": event_schema.all_fields}
     tests = TypeAdapter(list[RuleTest]).json_schema(ref_template="#/$defs/{model}")
     written = tests.pop("$defs")
     if event_schema is not None:

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.events import conversion
-from buckets.events.arrivals import EventColumns, parse
+from buckets.events.arrivals import EventColumns, convert, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.clock_times import PER_SECOND, written
 from buckets.events.event_file import file_arrivals, open_event_file
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema, EventTime
 from buckets.moment import iso_text
 from buckets.numbers.fixed_point import format_scaled
@@ -50,7 +52,7 @@ def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
 
 
 def written_events(events: EventColumns, schema: EventSchema) -> list[EventRow]:
-    """Return events with each field as it is written in a test; fields without a value are left out."""
+    """Return events with each field as it is written in a test; what is derived or has no value is left out."""
     columns: dict[str, Iterable[Any]] = {
         schema.event_id: events.event_id.to_pylist(),
         schema.event_time.field: (written_time(time_ms, schema) for time_ms in events.times_ms.tolist()),
@@ -60,6 +62,7 @@ def written_events(events: EventColumns, schema: EventSchema) -> list[EventRow]:
     for name, measure in events.measures.items():
         scale = schema.measures[name].scale
         columns[name] = (None if value is None else format_scaled(value, scale) for value in measure.to_pylist())
+    columns = {name: column for name, column in columns.items() if name not in schema.derive}
     rows = zip(*columns.values(), strict=True)
     return [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]
 
@@ -104,6 +107,18 @@ class GivenEvents:
     table: pa.Table  # a row an event, in arrival order, with all declared fields as text, arrays as lists of text
     ids: tuple[str | None, ...]  # of each event, as they were written or made up
     origins: tuple[Location, ...]  # where each event stands in the test
+    schema: EventSchema  # their event schema
+
+    def lacking(self, attribute: str) -> list[int]:
+        """Return the positions of events that lack an attribute, also one that is derived."""
+        if attribute in self.table.column_names:
+            is_null = self.table[attribute].is_null()
+        else:
+            pieces = table_arrivals(self.table, self.schema)
+            events = (convert(rows, self.schema, frozenset(), counts=False).every for rows in pieces)
+            is_null = pa.chunked_array([each.attributes[attribute].is_null() for each in events], pa.bool_())
+        positions: list[int] = np.flatnonzero(is_null.to_numpy()).tolist()
+        return positions
 
     def positions(self, reference: str) -> frozenset[int]:
         """Return the events that a number, from 1, or else an id stands for; empty for none."""
@@ -123,7 +138,7 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
                 name += "-"
             row[schema.event_id] = name
     ids = tuple(row[schema.event_id] for row in rows)
-    return GivenEvents(events_table(rows, schema), ids, tuple(origins))
+    return GivenEvents(events_table(rows, schema), ids, tuple(origins), schema)
 
 
 def say_nothing(line: str) -> None:
@@ -222,6 +237,8 @@ class _Reader:
 
     def _check_fields(self, given: EventRow, location: Location) -> None:
         for name, value in given.items():
+            if name in self._schema.derive:
+                raise self._fault((*location, name), "is derived from other fields; leave it out, and give those")
             if name not in self._schema.field_names:
                 fields = ", ".join(self._schema.field_names)
                 raise self._fault((*location, name), f"unknown field; event schema {self._schema.name!r} has {fields}")

@@ -71,7 +71,7 @@ class RuleTestResults:
         for field in dict.fromkeys(
             name for rule in self.rules.values() if rule.on == "events" for name in rule.group_by
         ):
-            for position in np.flatnonzero(self.given.table[field].is_null().to_numpy()).tolist():
+            for position in self.given.lacking(field):
                 if position not in rows["dead_letters"]:
                     lacking.setdefault(position, {"field": field})
         return rows | {"no_key": lacking}

@@ -11,18 +11,14 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.aggregates.aggregate import ValueKind
 from buckets.errors import kind_and_line
-from buckets.events.conversion import ARROW_TYPES
-from buckets.events.schema import AttributeType, EventSchema
+from buckets.events.derived_fields import EXTREMES, extreme_columns, field_kinds, readable
+from buckets.events.schema import EventSchema
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import COMPARISONS, THIS, Expression, ExpressionError, Kind
-from buckets.expressions.number_functions import Numbers, numbers
+from buckets.expressions.number_functions import Numbers
 from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.printable import one_line, short_line
-
-_MOMENT = pa.timestamp("ms", "UTC")
-ARRAY_KINDS: Mapping[AttributeType, Kind] = {"string": "texts", "long": "numbers", "boolean": "booleans"}
-"""By the type of their elements, what arrays are in conditions."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +54,6 @@ def parse_sql_filter(text: str) -> SqlFilter:
         return SqlFilter(normalise(parse_expression(text)), text)
     except ExpressionError as error:
         raise ValueError(error.located(text)) from None
-
-
-def renamed_sql(text: str, names: Mapping[str, str]) -> str:
-    """Return a condition in SQL under new names of fields, by the old ones; all else stands as it was written."""
-    from buckets.expressions.expression import quoted_name
-    from buckets.expressions.parser import parse_expression
-
-    found = sorted({field.at: str(field.value) for field in _fields(parse_expression(text))}.items(), reverse=True)
-    for at, name in found:
-        if name.startswith(THIS):
-            at, name = at + len(THIS), name.removeprefix(THIS)
-        if name in names:
-            length = len(name) + name.count("`") + 2 if text[at] == "`" else len(name)
-            text = text[:at] + quoted_name(names[name]) + text[at + length :]
-    return text
-
-
-def _fields(expression: Expression) -> list[Expression]:
-    if expression.operator == "field":
-        return [expression]
-    return [field for operand in expression.operands for field in _fields(operand)]
 
 
 def one_form(where: SqlFilter) -> str:
@@ -147,23 +122,9 @@ def empty_lists(where: SqlFilter) -> Lists:
     return {name: ListIndex.of({}) for name in where.lists}
 
 
-EXTREMES = 4  # So many events a condition is tried out on
-
-
 def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
     """Evaluate a condition on extreme events; ValueError if it fails, which would stop a batch for good."""
-    longs = [None, INT64_MIN, 0, INT64_MAX]
-    of_attributes: dict[str, list[Any]] = {
-        "string": [None, "", "ß", "a"],
-        "boolean": [None, True, False, None],
-        "long": longs,
-    }
-    columns = {name: pa.array(of_attributes[kind]) for name, kind in schema.attributes.items()}
-    columns |= {
-        name: pa.array([None, [], of_attributes[kind], of_attributes[kind][1:]], pa.list_(ARROW_TYPES[kind]))
-        for name, kind in schema.arrays.items()
-    }
-    columns |= {name: pa.array(longs, pa.int64()) for name in schema.measures}
+    columns = extreme_columns(schema.attributes, schema.measures, schema.arrays)
     times_ms = [schema.event_time.earliest_ms, 0, 1, schema.event_time.latest_ms - 1]
     try:
         evaluate(columns | {schema.event_time.field: pa.array(times_ms)})
@@ -188,11 +149,7 @@ def _simple_test(part: Expression) -> tuple[str, str, Any] | None:
 
 
 def _kinds(schema: EventSchema) -> dict[str, Kind]:
-    of_attributes: dict[AttributeType, Kind] = {"string": "text", "long": "number", "boolean": "boolean"}
-    kinds: dict[str, Kind] = {name: of_attributes[kind] for name, kind in schema.attributes.items()}
-    kinds |= dict.fromkeys(schema.measures, "number")
-    kinds |= {name: ARRAY_KINDS[kind] for name, kind in schema.arrays.items()}
-    return kinds | {schema.event_time.field: "time"}
+    return field_kinds(schema.attributes, schema.measures, schema.arrays, schema.event_time.field)
 
 
 def matches_sql(
@@ -209,16 +166,7 @@ def readable_columns(
     names: Iterable[str], columns: Mapping[str, pa.Array], schema: EventSchema
 ) -> dict[str, pa.Array | Numbers]:
     """Return some fields of events, of columns as for `filter.matches`, as expressions take them."""
-    read: dict[str, pa.Array | Numbers] = {}
-    for name in set(names):
-        column = columns[name]
-        if name in schema.measures:
-            read[name] = numbers(column, schema.measures[name].scale)
-        elif schema.attributes.get(name) == "long":
-            read[name] = numbers(column, 0)
-        else:
-            read[name] = column.cast(_MOMENT) if name == schema.event_time.field else column
-    return read
+    return readable({name: columns[name] for name in set(names)}, schema.scales, schema.event_time.field)
 
 
 FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray | pa.StringArray"

@@ -244,7 +244,7 @@ ALERT_FIELDS = (ALERT_ID, ALERT_RULE, ALERT_SEVERITY, ALERT_SCORE)
 
 def alert_schema(schema: EventSchema) -> EventSchema:
     """Return the event schema of alerts on events; ValueError if events have a field that only alerts may have."""
-    taken = next((name for name in schema.field_names if name in ALERT_FIELDS), None)
+    taken = next((name for name in schema.all_fields if name in ALERT_FIELDS), None)
     if taken is not None:
         message = (
             f"event schema {schema.name!r} has a field {taken!r}, which alerts as events have themselves; rename the "

@@ -15,12 +15,13 @@ from typing import Annotated, Any
 import pyarrow as pa
 from pydantic import BeforeValidator, PlainSerializer
 
+from buckets.events.derived_fields import renamed_sql
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
 from buckets.printable import quoted
-from buckets.rules.condition import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter, renamed_sql
+from buckets.rules.condition import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")

@@ -105,7 +105,7 @@ def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
 def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
     for name, feature in rule.features.items():
         location = ("features", name)
-        if name in schema.field_names:
+        if name in schema.all_fields:
             yield location, f"{name} is also a field of event schema {schema.name!r}; give the feature another name"
         yield from _grouping_faults(feature.group_by or (), (*location, "group_by"), schema)
         yield from _filter_faults(feature.where or (), (*location, "where"), schema)

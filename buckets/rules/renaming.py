@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from buckets.errors import BucketsError
+from buckets.events.derived_fields import renamed_sql
 from buckets.events.schema import EventSchema
-from buckets.rules.condition import renamed_sql
 from buckets.rules.feature import ALERT_FIELDS
 from buckets.rules.filter import renamed_written
 from buckets.rules.group import Group

@@ -20,6 +20,7 @@ from buckets.aggregates.aggregate import ValueKind
 from buckets.events.schema import EventSchema
 from buckets.expressions.evaluation import computed
 from buckets.expressions.expression import ExpressionError
+from buckets.expressions.number_functions import Numbers
 from buckets.lists.index import ListsAt
 from buckets.numbers.fixed_point import half_to_even
 from buckets.printable import short_line
@@ -92,8 +93,8 @@ def scores(
 ) -> npt.NDArray[np.int64]:
     """Return the score of so many events; takes what `condition.holds` takes."""
     found = computed(score.expression, {**readable_columns(fields, fields, schema), **features}, events, lists)
-    scaled, valid = np.broadcast_to(found.scaled, events), np.broadcast_to(found.valid, events)
-    known = zip(scaled.tolist(), valid.tolist(), strict=True)
+    assert isinstance(found, Numbers)
+    known = zip(found.scaled.tolist(), found.valid.tolist(), strict=True)
     return np.array([whole_score(each, 10**found.scale) if is_known else 0 for each, is_known in known], np.int64)
 
 

@@ -139,7 +139,7 @@ def check_columns_of(frame: DataFrame, schema: EventSchema, rule_set: RuleSet) -
     with told_as("COLUMN_MISSING"):
         there = reachable(schema_to_read(schema).field_names, arrow_schema(frame))
         check_columns(there, schema_to_read(schema), "frame")
-        missing = sorted(rule_set.named_fields.difference(schema.declared(there), [schema.event_id]))
+        missing = sorted(schema.read_for(rule_set.named_fields).difference(schema.declared(there), [schema.event_id]))
         if missing:
             message = f"frame: has no column {missing[0]!r}, which a rule reads; give it one, or leave the rule out"
             raise BucketsError(message)

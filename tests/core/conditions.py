@@ -1,7 +1,8 @@
 """Conditions and rows as hypothesis draws them, and a plain evaluation by Python's own numbers to compare with."""
 
+import re
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -79,14 +80,31 @@ def field(*names: str) -> st.SearchStrategy:
 NUMBER_LITERALS = NUMBERS.map(lambda number: leaf("number", plain(number)))
 TEXT_LITERALS = TEXTS.map(lambda text: leaf("text", text))
 DATE_LITERALS = TIMES.map(lambda ms: leaf("text", (EPOCH + timedelta(milliseconds=ms)).date().isoformat()))
-LIKES = st.sampled_from(["%", "a%", "%b", "_", "a_", "%a%", "", "\\%", "a\\_"])
+LIKES = st.sampled_from(["%", "a%", "%b", "_", "a_", "%a%", "", "\\%", "a\\_", "A%", "%É"])
+REGEXPS = st.sampled_from(["", "a", "^a", "b$", "a|B", "[^a]", "(?i)B", "^.$", "\\\\", "\\s", "it's", "%", "é{1,2}"])
+PLACES = st.sampled_from([-3, -2, -1, 1, 2, 3, 1_000_000]).map(lambda place: leaf("number", Decimal(place)))
+LENGTHS = st.sampled_from([0, 1, 2, 5]).map(lambda length: leaf("number", Decimal(length)))
+DIGITS = st.sampled_from([-38, -2, -1, 0, 1, 2, 5, 38]).map(lambda digits: leaf("number", Decimal(digits)))
+FULL_TEXTS = TEXT_LITERALS.filter(lambda text: text.value != "")
+FLAGS = st.one_of(field("vip"), of("is_null", field("kind", "account")), of(">", field("amount"), field("account")))
+
+
+def case(*values: st.SearchStrategy) -> st.SearchStrategy:
+    """`CASE` with one condition or two, and with or without ELSE."""
+    whole = [operand for value in values for operand in (FLAGS, value)]
+    return st.one_of(of("case", *whole[:2]), of("case", *whole[:2], values[-1]), of("case", *whole))
+
+
 TEXT_VALUES = st.recursive(
     st.one_of(field("kind", "country code"), TEXT_LITERALS),
     lambda inner: st.one_of(
-        *(of(name, inner) for name in ("lower", "upper", "trim")), of("coalesce", inner, inner), of("coalesce", inner)
+        *(of(name, inner) for name in ("lower", "upper", "trim")), of("coalesce", inner, inner), of("coalesce", inner),
+        of("concat", inner, inner), of("substring", inner, PLACES), of("substring", inner, PLACES, LENGTHS),
+        of("split_part", inner, FULL_TEXTS, PLACES), of("replace", inner, FULL_TEXTS, TEXT_LITERALS),
+        of("greatest", inner, inner), of("least", inner, inner), case(inner, inner),
     ),
     max_leaves=3,
-)
+)  # fmt: skip
 MOMENTS = st.one_of(field("at"), st.sampled_from(ZONES).flatmap(lambda zone: of("zone", field("at"), value=zone)))
 NUMBER_VALUES = st.recursive(
     st.one_of(
@@ -96,6 +114,8 @@ NUMBER_VALUES = st.recursive(
         *(of(part, MOMENTS) for part in TIME_PARTS if part != "date"),
         of("length", of("date", MOMENTS)),
         of("array_size", field(*ARRAYS)),
+        of("levenshtein", TEXT_VALUES, TEXT_VALUES),
+        of("jaro_winkler", TEXT_VALUES, TEXT_VALUES),
     ),
     lambda inner: st.one_of(
         *(of(operator, inner, inner) for operator in "+-*/%"),
@@ -105,6 +125,13 @@ NUMBER_VALUES = st.recursive(
         of("ratio", inner, inner),
         of("zscore", inner, inner, inner),
         of("geo_speed_kmh", inner, inner, inner, inner, inner),
+        of("greatest", inner, inner),
+        of("least", inner, inner, inner),
+        case(inner, inner),
+        of("round", inner),
+        of("round", inner, DIGITS),
+        of("sqrt", inner),
+        of("ln", inner),
     ),
     max_leaves=5,
 )
@@ -112,14 +139,16 @@ COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 CONDITIONS = st.recursive(
     st.one_of(
         st.sampled_from(COMPARISONS).flatmap(lambda operator: of(operator, NUMBER_VALUES, NUMBER_VALUES)),
-        st.sampled_from(COMPARISONS[:2]).flatmap(lambda operator: of(operator, TEXT_VALUES, TEXT_VALUES)),
+        st.sampled_from(COMPARISONS).flatmap(lambda operator: of(operator, TEXT_VALUES, TEXT_VALUES)),
         of("in", TEXT_VALUES, TEXT_LITERALS, TEXT_LITERALS),
         of("in", NUMBER_VALUES, NUMBER_LITERALS, NUMBER_LITERALS, NUMBER_LITERALS),
-        of("=", of("date", MOMENTS), DATE_LITERALS),
+        st.sampled_from(COMPARISONS).flatmap(lambda operator: of(operator, of("date", MOMENTS), DATE_LITERALS)),
         of("in", of("date", MOMENTS), DATE_LITERALS, DATE_LITERALS),
         of("like", of("date", MOMENTS), value="%-0_"),
         of("in", of("dayofweek", MOMENTS), *map(st.just, WEEKEND)),
         LIKES.flatmap(lambda pattern: of("like", st.one_of(TEXT_VALUES, field("tags[]")), value=pattern)),
+        LIKES.flatmap(lambda pattern: of("ilike", st.one_of(TEXT_VALUES, field("tags[]")), value=pattern)),
+        REGEXPS.flatmap(lambda pattern: of("regexp", st.one_of(TEXT_VALUES, field("tags[]")), value=pattern)),
         of("in", field("tags[]"), TEXT_LITERALS, TEXT_LITERALS),
         of("in", field("lines[].codes"), NUMBER_LITERALS),
         of("in", field("flags[]"), st.booleans().map(lambda value: leaf("boolean", value))),
@@ -136,6 +165,8 @@ CONDITIONS = st.recursive(
         of("=", inner, inner),
         of("is_null", inner),
         of("coalesce", inner, inner),
+        of("case", inner, inner),
+        of("case", inner, inner, inner),
     ),
     max_leaves=6,
 )
@@ -143,8 +174,10 @@ CONDITIONS = st.recursive(
 
 WORDS = """
     array_size( tags[] []
-    AND OR NOT IN BETWEEN LIKE IS NULL TRUE CASE WHEN SELECT FROM INTERVAL DATE CAST AS lower coalesce hour sum
-    explode date( is_weekend(
+    AND OR NOT IN BETWEEN LIKE IS NULL TRUE CASE WHEN SELECT FROM INTERVAL DATE CAST AS lower coalesce hour sum explode
+    date( is_weekend(
+    ILIKE REGEXP RLIKE THEN ELSE END concat( substring( split_part( replace( levenshtein( jaro_winkler( greatest( least(
+    round( sqrt( ln( r'a' '\\d' regexp(
     ratio zscore geo_speed_kmh( ratio( zscore(
     ( ) ( ) , . = != <> < >= <=> + - * / % || :: -> : ; @ ? { } [ ] ' ` -- /* */ \\ 1 0 1.5 1e9 1e999 0x1F 'a' "b" 'UTC'
 """
@@ -187,6 +220,72 @@ def is_like(text: str, pattern: str) -> bool:
     return bool(text) and (text[0] == letter or (letter == "_" and not escaped)) and is_like(text[1:], rest)
 
 
+def levenshtein(first: str, second: str) -> int:
+    row = list(range(len(second) + 1))
+    for at, letter in enumerate(first, 1):
+        row, before = [at], row
+        for place, other in enumerate(second, 1):
+            row.append(min(before[place] + 1, row[place - 1] + 1, before[place - 1] + (letter != other)))
+    return row[-1]
+
+
+def jaro_winkler(first: str, second: str) -> Fraction:
+    """By its definition: https://en.wikipedia.org/wiki/Jaro-Winkler_distance, with a threshold of 0.7."""
+    reach = max(max(len(first), len(second)) // 2 - 1, 0)
+    taken: list[int] = []
+    matched = []
+    for at, letter in enumerate(first):
+        for other in range(max(at - reach, 0), min(at + reach + 1, len(second))):
+            if other not in taken and second[other] == letter:
+                taken.append(other)
+                matched.append(letter)
+                break
+    if not matched:
+        return Fraction(0)
+    m = len(matched)
+    t = sum(one != second[other] for one, other in zip(matched, sorted(taken), strict=True)) // 2
+    jaro = (Fraction(m, len(first)) + Fraction(m, len(second)) + Fraction(m - t, m)) / 3
+    same = 0
+    while same < min(4, len(first), len(second)) and first[same] == second[same]:
+        same += 1
+    return jaro + same * (1 - jaro) / 10 if jaro > Fraction(7, 10) else jaro
+
+
+def root(number: Fraction) -> Fraction | None:
+    """The multiple of 10^-18 that is nearest to the root, by halving; the upper one of two."""
+    if number < 0:
+        return None
+    wanted, low, high = 4 * number * 10**36, 0, 2 * (int(number) + 1) * 10**18 + 2
+    while low < high:  # the least n with (2n + 1)² above four times the number
+        middle = (low + high) // 2
+        low, high = (low, middle) if (2 * middle + 1) ** 2 > wanted else (middle + 1, high)
+    return Fraction(low, 10**18)
+
+
+def logarithm(number: Fraction) -> Fraction | None:
+    if number <= 0:
+        return None
+    wide = Context(prec=200)
+    return half_to_even(Fraction(wide.ln(wide.divide(Decimal(number.numerator), Decimal(number.denominator)))))
+
+
+def away_from_zero(number: Fraction, digits: int = 0) -> Fraction:
+    scaled = abs(number) * Fraction(10) ** digits
+    nearest = int(scaled) + (scaled - int(scaled) >= Fraction(1, 2))
+    return (nearest if number > 0 else -nearest) / Fraction(10) ** digits
+
+
+def substring(text: str, first: int, length: int | None = None) -> str:
+    letters = range(1, len(text) + 1)
+    start = first if first > 0 else len(text) + 1 + first
+    return "".join(text[at - 1] for at in letters if at >= start and (length is None or at < start + length))
+
+
+def split_part(text: str, delimiter: str, number: int) -> str:
+    numbered = dict(enumerate(text.split(delimiter), 1))
+    return numbered.get(number if number > 0 else len(numbered) + 1 + number, "")
+
+
 def compute(operator: str, first: Fraction, second: Fraction) -> Fraction | None:
     if operator in "/%" and second == 0:
         return None
@@ -222,6 +321,14 @@ def value(expression: Expression, row: dict[str, Any]) -> Any:
         return value(operands[0], row) is None
     if operator == "coalesce":
         return next((found for operand in operands if (found := value(operand, row)) is not None), None)
+    if operator == "case":
+        for when, then in zip(operands[:-1:2], operands[1::2], strict=True):
+            if value(when, row) is True:
+                return value(then, row)
+        return value(operands[-1], row) if len(operands) % 2 else None
+    if operator in ("greatest", "least"):
+        known = [found for operand in operands if (found := value(operand, row)) is not None]
+        return (max if operator == "greatest" else min)(known, default=None)
     if operator == "date":
         return local_time(row, operands[0]).date().isoformat()
     if operator == "dayofweek":
@@ -229,7 +336,7 @@ def value(expression: Expression, row: dict[str, Any]) -> Any:
     if operator in TIME_PARTS:
         return Fraction(getattr(local_time(row, operands[0]), operator))
     found = [value(operand, row) for operand in operands]
-    if operands[0].is_array and operator in ("in", "like") and found[0] is not None:
+    if operands[0].is_array and operator in ("in", "like", "ilike", "regexp") and found[0] is not None:
         tests = [None if element is None else of_known(expression, element, *found[1:]) for element in found[0]]
         return True if True in tests else None if None in tests else False
     if None in found:
@@ -260,6 +367,17 @@ def of_known(expression: Expression, first: Any, *others: Any) -> Any:
             ">=": lambda a, b: a >= b,
         }[operator](first, others[0])
     return {
+        "concat": lambda: first + "".join(others),
+        "substring": lambda: substring(first, *map(int, others)),
+        "split_part": lambda: split_part(first, others[0], int(others[1])),
+        "replace": lambda: others[1].join(first.split(others[0])),
+        "levenshtein": lambda: Fraction(levenshtein(first, others[0])),
+        "jaro_winkler": lambda: half_to_even(jaro_winkler(first, others[0]), 6),
+        "round": lambda: away_from_zero(first, *map(int, others)),
+        "sqrt": lambda: root(first),
+        "ln": lambda: logarithm(first),
+        "ilike": lambda: is_like(first.lower(), str(expression.value).lower()),
+        "regexp": lambda: re.search(str(expression.value).replace("$", r"\Z"), first) is not None,
         "not": lambda: not first,
         "like": lambda: is_like(first, str(expression.value)),
         "lower": lambda: first.lower(),

@@ -44,7 +44,10 @@ FILTERS: Any = st.sampled_from(
         {}, {"payer": "p"}, {"amount": {">": "0", "<=": "92233720368547758.07"}}, {"n": {"not_in": [0, "1"]}},
         {"flag": True}, {"select": ["a", "b"]}, "flag", "amount > 0 OR n IS NULL", "`kind of it` LIKE '%a_'",
         "abs(amount) / fee > 0.3", "n * n * n > 5 AND NOT flag", "length(`select`) = 0", "hour(time) BETWEEN 3 AND 21",
-        "payer = bene", "coalesce(n, fee, 0) % 7 = 0",
+        "payer = bene", "coalesce(n, fee, 0) % 7 = 0", "payer > 'b' AND payer < 'a'", "bene REGEXP '^[a-p]' OR flag",
+        "substring(payer || bene, 1, 2) = 'pb'", "CASE WHEN flag THEN n WHEN fee > 1 THEN fee ELSE amount END > 1.5",
+        "round(sqrt(abs(amount)), 1) >= 1.4 OR ln(n) < greatest(fee, 0)", "NOT payer ILIKE 'P%'",
+        "jaro_winkler(payer, bene) BETWEEN 0.5 AND 2 AND levenshtein(payer, 'p') < 3",
     ]
 )  # fmt: skip
 DURATIONS: Any = st.sampled_from(["1ms", "1s", "5s", "10m", "1h", "30d", "3660d", " 7d "])
@@ -92,6 +95,8 @@ def terms(draw: st.DrawFn, numbers: list[str], depth: int) -> str:
             [
                 f"ratio({one}, {two})", f"zscore({one}, {two}, {three})", f"abs({one})", f"coalesce({one}, {two})",
                 f"geo_speed_kmh({one}, {two}, {three}, {one}, {two})", f"-{one}", f"length(bene) * {one}",
+                f"round({one}, 1)", f"sqrt({one})", f"ln({one})", f"greatest({one}, {two})",
+                f"CASE WHEN flag OR {one} > 1 THEN {two} ELSE {three} END", f"levenshtein(bene, payer) - {one}",
             ]
         )
     )  # fmt: skip

@@ -40,6 +40,7 @@ OLD = EventSchema.model_validate(
         "attributes": {"payer": "string", "account": "long", "vip": "boolean"},
         "measures": {"amount": {"scale": 2}},
         "arrays": {"tags[]": "string"},
+        "derive": {"loud": "upper(payer)", "twice": "amount * 2 + account", "size": "array_size(tags[])"},
     }
 )
 NAMES = {
@@ -135,6 +136,7 @@ def test_a_field_is_read_under_its_new_name_whatever_it_is_called(tmp_path, writ
     (tmp_path / "old").mkdir()
     expected = values_of(write(tmp_path / "old", ROWS, {}), OLD)
     assert values_of(write(tmp_path, ROWS, written), NEW) == expected
+    assert [set(OLD.derive).issubset(OLD.all_fields), expected[0].count("Ä")] == [True, 2]
 
 
 def test_rows_of_a_table_have_their_fields_in_columns_of_both_names(tmp_path):
@@ -208,7 +210,9 @@ def test_a_message_with_old_names_is_read_under_the_new_ones(tmp_path, written_i
         for name, schema in (("old", OLD), ("new", NEW))
     )
     assert new.dead == old.dead == {}
-    assert [{NAMES[name]: value for name, value in event.items()} for event in old.events] == new.events
+    assert [{NAMES.get(name, name): value for name, value in event.items()} for event in old.events] == new.events
+    derived = [{name: event.get(name) for name in OLD.derive} for event in old.events]
+    assert [(each["loud"], each["twice"]) for each in derived] == [("Ä", 3200), (None, None)]
 
 
 def test_where_an_event_has_both_names_the_new_one_counts(tmp_path):
@@ -216,7 +220,7 @@ def test_where_an_event_has_both_names_the_new_one_counts(tmp_path):
     path = write_json(tmp_path, both, {})
     found = values_of(path, NEW)
     assert [row[2] for row in found] == ["new", "old"]
-    assert found[0][-1] == 100
+    assert found[0][-2:] == [100, 900]
 
 
 BACK = {"who.payer": "payer", "who.account": "account"}

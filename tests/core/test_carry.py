@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.engine.storage.key import encode_key, shards_of
 from buckets.engine.storage.shard_store import DriverStores, head_keys, split_head_key
+from buckets.events.derived_fields import renamed_sql
 from buckets.expressions.parser import parse_expression
 from buckets.outputs import columns
 from buckets.rules.completeness import joined
-from buckets.rules.condition import renamed_sql
 from buckets.rules.group import Group
 from buckets.rules.renaming import renamed_rule, renamed_rules
 from buckets.rules.rule import Rule

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.expressions.certainty import possible_truths
+from buckets.expressions.certainty import possible_number, possible_truths
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Expression, normalise
 from buckets.expressions.number_functions import Interval, scaled_down
@@ -206,6 +206,30 @@ def test_numbers_of_any_length_stay_exact():
         ("abs(-a - b) >= 99999999999999999999999999999999999998", [True]),
     ]:
         assert possible_truths(parse_expression(text), row) == set(possible)
+
+
+def test_a_text_that_a_case_makes_may_be_one_of_several():
+    row = {"recent": between(1, 10), "kind": "a", "other": None}
+    case = "CASE WHEN recent > {} THEN kind WHEN recent < 0 THEN 'never' ELSE 'b' END"
+    for text, possible in [
+        (f"{case.format(5)} IN ('a', 'b')", [True]),
+        (f"{case.format(5)} = 'a'", [True, False]),
+        (f"{case.format(0)} = 'a'", [True]),
+        (f"upper({case.format(5)}) ILIKE '%A'", [True, False]),
+        (f"length({case.format(5)} || 'x') = 2", [True]),
+        (f"{case.format(5)} || other = 'a'", [None]),
+        (f"greatest({case.format(5)}, 'b', other) = 'b'", [True]),
+        (f"levenshtein({case.format(5)}, 'a') <= 1", [True]),
+        ("CASE WHEN recent > 5 THEN 1 END > 0", [True, None]),
+        ("round(sqrt(recent), 1) BETWEEN 1 AND 3.2", [True]),
+        ("ln(recent) >= 0 AND sqrt(recent - 1) IS NOT NULL", [True]),
+        ("sqrt(recent - 2) >= 0", [True, None]),
+        ("least(recent, 0) = 0 AND greatest(recent, 20) = 20", [True]),
+    ]:
+        assert possible_truths(parse_expression(text), row) == set(possible), text
+    many = " || ".join(case.format(limit) for limit in (1, 2, 3, 4, 5, 6, 7, 8, 9))
+    assert possible_truths(parse_expression(f"{many} = 'x'"), row) == {True, False, None}
+    assert possible_number(parse_expression(f"length({many})"), row) == between(-INFINITY, INFINITY, True)
 
 
 @pytest.mark.parametrize("value", [between(2, 1), frozenset()])

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckets.expressions.evaluation import match_like
 from buckets.expressions.expression import ExpressionError
 from buckets.expressions.parser import LONGEST_PATTERN, parse_expression
+from buckets.expressions.text_functions import match_like
 from tests.core.conditions import is_like
 
 ALPHABET = "ab%_\\\n😀é.*$^ "

@@ -154,6 +154,34 @@ def refused(folder: Path, text: str) -> str:
     return error.value.message.removeprefix(prefix)
 
 
+OF_BINS = """\
+rules:
+  - rule_id: a-card-range
+    group_by: [bin]
+    aggregate: {function: sum, measure: paymentAmount}
+    window: {length: 1h}
+    limit: {operator: ">", value: 100}
+tests:
+  - name: cards of one range
+    defaults: {paymentAmount: 60}
+    given:
+      - {cardId: "41234567", at: 0s}
+      - {cardId: "41234599", at: 1m}
+      - {cardId: "51234599", at: 2m}
+    expect:
+      alerts: [{event: 2, key: {bin: "412345"}}]
+"""
+
+
+def test_derived_fields_are_computed_in_tests_and_not_given(tmp_path):
+    schema = EventSchema.model_validate(PAYMENTS.model_dump() | {"derive": {"bin": "substring(cardId, 1, 6)"}})
+    (outcome,) = run(tmp_path, OF_BINS, schema)
+    assert not outcome.failures
+    with pytest.raises(BucketsError) as caught:
+        run(tmp_path, OF_BINS.replace('cardId: "51234599"', "bin: x"), schema)
+    assert caught.value.message.endswith("bin: is derived from other fields; leave it out, and give those")
+
+
 @pytest.mark.parametrize(
     ("path", "schema"),
     [(resource("conf/rules"), CARDS), (resource("conf/typologies"), CARDS), (DEMO_RULES, PAYMENTS)],

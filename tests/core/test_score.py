@@ -87,6 +87,8 @@ def test_a_score_is_the_number_rounded_half_to_even_within_its_bounds_and_null_i
         (40, [40, 40, 40]),
         ("40", [40, 40, 40]),
         ("40 + 10 * payments", [50, 60, 70]),
+        ("40 + 10 * least(payments, 2)", [50, 60, 60]),
+        ("CASE WHEN amount > 2 THEN 80 ELSE 10 * payments END", [10, 80, 80]),
         ("payments / 2", [0, 1, 2]),  # 0.5 and 1.5, half to even
         ("amount * 4", [4, 10, 29]),
         ("2 - payments", [1, 0, 0]),

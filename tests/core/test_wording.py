@@ -63,6 +63,18 @@ from tests.laws import examples
         ("coalesce(amount IN (1, 2), vip)", "coalesce((amount is one of 1, 2), vip) is true"),
         ("`country code` = 'FR' AND `and`", "`country code` is FR and `and` is true"),
         ("TRUE OR vip", "true or vip is true"),
+        (
+            "kind ILIKE 'fr%' OR kind NOT ILIKE 'a'",
+            "kind matches 'fr%' in any case or kind does not match 'a' in any case",
+        ),
+        ("kind REGEXP '^a' OR kind NOT REGEXP 'b'", "kind holds something like '^a' or kind holds nothing like 'b'"),
+        ("kind || '-' || other > 'FR'", 'concat(kind, "-", other) is above "FR"'),
+        (
+            "CASE WHEN vip THEN 1 WHEN kind IN ('a', 'b') THEN amount + 1 ELSE 0 END > 5",
+            "(1 if vip is true; amount + 1 if kind is one of a, b; else 0) is above 5",
+        ),
+        ("CASE kind WHEN 'a' THEN vip END", "(vip if kind is a) is true"),
+        ("round(greatest(amount, 1), 2) > sqrt(usual)", "round(greatest(amount, 1), 2) is above sqrt(usual)"),
     ],
 )
 def test_examples(text, said):
@@ -104,7 +116,9 @@ def small_values() -> list[Expression]:
     deepest = (
         joined(BINARY[:5], deeper, simple) + joined(BINARY[:5], simple, deeper) + joined(("negate", "abs"), deeper)
     )
-    return simple + deeper + deepest
+    cases = joined(("case",), [field("v"), field("w")], simple) + joined(("case",), [field("v")], simple, simple)
+    cases += joined(("case",), [of("=", field("a"), ONE), field("v")], [ONE, TWO], [field("v")], [ONE, TWO])
+    return simple + deeper + deepest + cases + joined(("*",), cases, [ONE, TWO, field("a")])
 
 
 def small_conditions() -> list[Expression]:
@@ -115,7 +129,9 @@ def small_conditions() -> list[Expression]:
     flags = [field("v"), field("is"), Expression("boolean", value=True)]
     simple = joined(("=", "!="), texts, texts) + joined(("=", "!="), flags, flags) + joined(("is_null",), texts + flags)
     simple += joined(("in",), [field("k"), field("v")], texts[1:], texts[1:]) + flags
-    simple += [Expression("like", (field("k"),), pattern) for pattern in ("k", "%", "'", "\\'", "\n", "\\n")]
+    patterns = ("k", "%", "'", "\\'", "\n", "\\n")
+    simple += [Expression(each, (field("k"),), text) for each in ("like", "ilike", "regexp") for text in patterns]
+    simple += joined(("<",), joined(("concat",), texts, texts[:3]), texts[:2]) + joined(("case",), flags, flags)
     few = [of(">", field("a"), ONE), of("in", field("a"), ONE, TWO), of("is_null", field("a")), *flags[:2]]
     deeper = joined(("and", "or", "="), few, few) + joined(("not", "is_null"), few) + joined(("coalesce",), few, few)
     deepest = joined(("and", "or", "=", "coalesce"), deeper, few) + joined(("and", "or", "="), few, deeper)

@@ -30,6 +30,7 @@ SCHEMA = bs.schema(
         "event_time": {"field": "at", "unit": "ms"},
         "attributes": {"payer": "string", "shop.name": "string", "kind": "string"},
         "measures": {"amount": {"scale": 2}},
+        "derive": {"town": "upper(`shop.name`)", "gross": "round(amount * 1.19, 2)"},
     }
 )
 RULES = bs.rules(
@@ -53,6 +54,12 @@ RULES = bs.rules(
             },
             "when": "shops >= 2 AND amount > of_shop",
             "cooldown": "20s",
+        },
+        {
+            "rule_id": "derived",
+            "group_by": ["town"],
+            "features": {"paid": {"function": "sum", "of": "gross", "window": "2m"}},
+            "when": "paid > 100 AND town REGEXP '^[S-U]$'",
         },
     ]
 )

@@ -256,7 +256,7 @@ def _counts(
     counts |= {"no_key": no_key}
     if letters:  # Their reasons begin with the field that is wrong.
         named = (letter.reason.partition(": ")[0] for letter in letters)
-        counts["reasons"] = Counter(name if name in schema.field_names else UNREADABLE for name in named)
+        counts["reasons"] = Counter(name if name in schema.all_fields else UNREADABLE for name in named)
     if events.rounded_values:
         counts["rounded"] = events.rounded_values
     skipped = skipped_rows(rows)

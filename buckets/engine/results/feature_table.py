@@ -124,6 +124,9 @@ class FeatureTable:
 
     def _attribute(self, pieces: Sequence[pa.RecordBatch], name: str, kind: AttributeType) -> pa.Array:
         """Return a field of all arrivals in its type; null where it is not of that type."""
+        if name in self._schema.derive:
+            events = (arrived.convert(piece, self._schema, frozenset(), counts=False).every for piece in pieces)
+            return pa.concat_arrays([pa.array([], conversion.ARROW_TYPES[kind]), *(e.attributes[name] for e in events)])
         column = arrived.field_column(self._schema.field_names.index(name))
         arrays = [conversion.attributes(piece.column(column), kind)[0] for piece in pieces]
         return pa.concat_arrays(arrays) if arrays else pa.array([], conversion.ARROW_TYPES[kind])

@@ -77,7 +77,7 @@ def archive_pieces(history: History, asked: "Backtest") -> ArchivePieces:
         latest = arrival("max", TimeRange(until_ms=asked.span.until_ms))
         end = 0 if latest is None else latest + 1
     there = archive.columns()
-    rows = ArchiveRows(archive, [name for name in (*OWN_COLUMNS.names, *schema.field_names) if name in there])
+    rows = ArchiveRows(archive, [name for name in (*OWN_COLUMNS.names, *schema.all_fields) if name in there])
     needed = asked.needed_lists
     spans = spans_of(history, lambda one, other: not needed or one.lists == other.lists, first, end)
     for span in spans if needed else ():
@@ -218,7 +218,7 @@ class Backtest:
         engine orders events by `source_order`, which orders those of a batch only: here it is the number of the
         arrival.
         """
-        for name in self.schema.field_names:
+        for name in self.schema.all_fields:
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
         rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, rows[ARRIVAL])

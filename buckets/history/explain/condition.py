@@ -211,7 +211,7 @@ def known_fields(past: Past, where: Filter, target: Target) -> KnownValues:
     schema = target.arrivals.schema
     names = where.expression.fields() if isinstance(where, SqlFilter) else [test.field for test in where]
     values = {}
-    for name in set(names) & set(schema.field_names):
+    for name in set(names) & set(schema.all_fields):
         value = target.value(name)
         measure = schema.measures.get(name)
         if measure is not None and value is not None:

@@ -156,7 +156,7 @@ def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int 
     ]
     tests = [f"({') or ('.join(keys)})", f'"{ARRIVAL}" <= {target.numbers[0]}']
     tests += is_between(schema.event_time.field, TimeRange(from_ms))
-    rows: pa.Table = past.rows(tests, [*OWN_COLUMNS.names, *schema.field_names]).sort_by(ARRIVAL).combine_chunks()
+    rows: pa.Table = past.rows(tests, [*OWN_COLUMNS.names, *schema.all_fields]).sort_by(ARRIVAL).combine_chunks()
     batches = rows[BATCH].to_numpy()
     starts = np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)).tolist()
     fills = {group.group_id: (group.timelines, past.fill_of(group, batch_id)) for group in groups}
@@ -203,7 +203,7 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         event = row["event"]
         alert = {
             name: next((event[spelling] for spelling in past.spellings(name) if spelling in event), None)
-            for name in schema.field_names
+            for name in schema.all_fields
         }
         for name, measure in schema.measures.items():
             alert[name] = None if alert[name] is None else to_scaled(str(alert[name]), measure.scale)

@@ -236,7 +236,7 @@ def _not_found(past: Past, event_id: str, at_ms: int | None) -> str:
 def event_then(target: Target, came: int) -> EventThen:
     """Return the event as it came, and how often."""
     arrivals, schema = target.arrivals, target.arrivals.schema
-    names = [name for name in schema.field_names if name in arrivals.columns]
+    names = [name for name in schema.all_fields if name in arrivals.columns]
     return EventThen(**arrivals.arrived(0), fields={name: arrivals.shown(name, 0) for name in names}, came=came)
 
 
