@@ -116,7 +116,7 @@ def test_features_are_those_of_one_process(spark, monkeypatch, seed):
     scored = result.orderBy("n").toArrow()
     assert scored.select(["n", "id", "at", "payer", "shop", "kind", "amount"]).to_pylist() == found
     names = scored.column_names[len(frame.columns) :]
-    fixed = ("event_id", "position", "payer", "shop.name")
+    fixed = ("event_id", "position", "payer", "shop.name", "town")
     assert names == [name for name in expected.column_names if name not in fixed]
     assert scored.select(names).to_pylist() == expected.select(names).to_pylist()
     assert set(scored["outcome"].to_pylist()) >= {"evaluated", "late", "too_late", "duplicate", "dead_letter"}
