@@ -30,7 +30,6 @@ TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
 }
 """Python's, which knows letters that become two, as Spark does; Arrow does not."""
 _WILD: Final = {"%": ".*", "_": "."}
-_NULL: Final = pa.scalar(None, pa.string())
 
 
 def match(operator: str, texts: pa.Array | pa.Scalar, pattern: str) -> pa.BooleanArray | pa.BooleanScalar:
@@ -68,7 +67,7 @@ def replace(texts: Any, replaced: str, by: str) -> Any:
 
 
 def _unless_too_long(texts: Any, sizes: Any) -> Any:
-    return pc.if_else(pc.greater(sizes, LONGEST_MADE), _NULL, texts)
+    return pc.if_else(pc.greater(sizes, LONGEST_MADE), None, texts)
 
 
 def substring(texts: Any, first: int, length: int | None = None) -> Any:
