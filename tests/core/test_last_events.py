@@ -1,7 +1,7 @@
 """Windows of the last events: as a loop over a list has them, in heads, pages and, behind a longer tail, in buckets."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -32,7 +32,6 @@ SCHEMA = buckets.EventSchema.model_validate(
     }
 )
 Row = dict[str, Any]
-LENGTH_MS = 59_000
 
 
 def amounts(rows: list[Row]) -> list[Decimal]:
@@ -55,10 +54,12 @@ FUNCTIONS: dict[str, tuple[str | None, Callable[[list[Row]], Any]]] = {
 }
 
 
-def rules(last: int) -> list[Rule]:
-    window = {"last": last, "within": "59s"}
+def rules(last: int, functions: Iterable[str] = FUNCTIONS, seconds: int = 59) -> list[Rule]:
+    window = {"last": last, "within": f"{seconds}s"}
     features = {
-        name: {"function": name, "window": window} | ({"of": of} if of else {}) for name, (of, _) in FUNCTIONS.items()
+        name: {"function": name, "window": window} | ({"of": of} if of else {})
+        for name, (of, _) in FUNCTIONS.items()
+        if name in functions
     }
     features |= {f"{name}_flagged": each | {"where": "flag"} for name, each in features.items()}
     features["all"] = {"function": "sum", "of": "amount", "window": "10m"}
@@ -96,7 +97,7 @@ def events(rows: list[Row]) -> pa.Table:
     return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in rows[0]})
 
 
-def expected(rows: list[Row], last: int) -> list[dict[str, Any]]:
+def expected(rows: list[Row], last: int, seconds: int = 59) -> list[dict[str, Any]]:
     """The features at each event; `short` is what the rule in the short form says, of an event to which it applies."""
     found, arrived = [], list[Row]()
     for own in rows:
@@ -104,7 +105,7 @@ def expected(rows: list[Row], last: int) -> list[dict[str, Any]]:
         inside = [
             row
             for row in arrived
-            if row["card"] == own["card"] and own["time"] - LENGTH_MS <= row["time"] <= own["time"]
+            if row["card"] == own["card"] and own["time"] - 1_000 * seconds <= row["time"] <= own["time"]
         ]
         inside.sort(key=lambda row: row["time"])
         flagged = [row for row in inside if row["flag"]]
@@ -131,25 +132,48 @@ def same(value: Any, right: Any) -> bool:
     return value == right if value is None or right is None else Fraction(value) == Fraction(right)
 
 
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(12))
 @given(
     st.integers(0, 2**32),
     st.lists(st.integers(1, 1_100), max_size=6, unique=True).map(sorted),
-    st.sampled_from([1, 2, 30, 190, 1_000]),
+    st.sampled_from([1, 30, 100, 150, 190, 250, 1_000]),
     st.sampled_from([0.5, 0.01]),
+    st.sampled_from([tuple(FUNCTIONS), ("count", "sum", "min", "max"), ("count", "first")]),
+    st.sampled_from([59, 300]),
 )
-def test_the_last_events_are_those_of_a_loop_over_a_list(seed, cuts, last, flagged):
-    """The window takes several pages; events come late, and what is older than the tail is folded."""
-    rows = stream(np.random.default_rng(seed), 1_200, 2_000, flagged)
-    engine = {"late": "evaluate", "allowed_lateness": "2s", "precision": {"tail": "63s", "resolution": "7s"}}
-    evaluator, found = buckets.Evaluator(rules(last), SCHEMA, buckets.EngineSettings.model_validate(engine)), {}
+def test_the_last_events_are_those_of_a_loop_over_a_list(seed, cuts, last, flagged, functions, seconds):
+    """The window takes several pages, or all there are; events come late, and what is older than the tail is folded.
+
+    Some functions have all of these pages read, and others only the one in which the window begins.
+    """
+    check(stream(np.random.default_rng(seed), 1_200, 2_000, flagged), cuts, last, functions, seconds)
+
+
+@pytest.mark.parametrize("last", [1, 60, 130, 200, 400])
+@pytest.mark.parametrize("functions", [tuple(FUNCTIONS), ("count", "sum"), ("count", "first")])
+def test_the_page_in_which_the_last_events_begin_is_read(last, functions):
+    """In small batches, so that nearly all of the window lies in pages."""
+    check(stream(np.random.default_rng(5), 900, 2_000), [*range(60, 900, 60)], last, functions, 300)
+
+
+def check(rows: list[Row], cuts: list[int], last: int, functions: tuple[str, ...], seconds: int) -> None:
+    """Compare what comes out with a loop over a list."""
+    engine = {
+        "late": "evaluate",
+        "allowed_lateness": "2s",
+        "precision": {"tail": f"{seconds + 4}s", "resolution": "7s"},
+    }
+    evaluator, found = (
+        buckets.Evaluator(rules(last, functions, seconds), SCHEMA, buckets.EngineSettings.model_validate(engine)),
+        {},
+    )
     for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         told(evaluator.recorded(events(rows[begin:end])).evaluations.to_pylist(), found)
-    for row, right in zip(rows, expected(rows, last), strict=True):
+    for row, right in zip(rows, expected(rows, last, seconds), strict=True):
         values = {name: value for name, (value, *_) in found[row["id"]].items()}
-        assert values.keys() == right.keys()
-        for name, value in right.items():
-            assert same(values[name], value), (row, name, values[name], value)
+        assert len(values) == 2 * len(functions) + row["flag"]
+        for name, value in values.items():
+            assert same(value, right[name]), (row, name, value, right[name])
 
 
 @pytest.mark.parametrize("edge", ["include", "exclude", "prorate"])
