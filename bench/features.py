@@ -96,6 +96,21 @@ def sides() -> Sides:
     found["sum with a filter of its own"] = [with_features({"f": declined}, never("sum"))]
     two = {"f": feature("sum"), "g": feature("avg", window="30d")}
     found["sum > 5 * average of 30 days"] = [with_features(two, "f > 50000 * g")]
+    windows = {
+        "without the event": {"length": "1h", "exclude": "current"},
+        "until an hour before": {"length": "1h", "offset": "1h"},
+        "this day in Berlin": {"this": "day", "zone": "Europe/Berlin"},
+        "the last ten": {"last": 10, "within": "1h"},
+    }
+    for name, window in windows.items():
+        for function in ("sum", "max"):
+            found[f"{function}, {name}"] = [with_features({"f": feature(function, window=window)}, never(function))]
+    ten_seconds = feature("count", window="10s", where="country <> this.country")
+    found["count of 10 s in another country than now"] = [with_features({"f": ten_seconds}, never("count"))]
+    texts = feature("previous", of="country")
+    found["previous text"] = [with_features({"f": texts}, "f = 'nowhere'")]
+    computed = simple() | {"score": "40 + 10 * least(value, 5)"}
+    found["a score that is computed"] = [computed]
     other = {"f": feature("sum"), "g": feature("sum", group_by=["merchant"])}
     found["sum by card and sum by merchant"] = [with_features(other, "f > 50000 * g")]
     found["1,000 conditions on the same two features"] = [
