@@ -101,6 +101,7 @@ def sides() -> Sides:
         "until an hour before": {"length": "1h", "offset": "1h"},
         "this day in Berlin": {"this": "day", "zone": "Europe/Berlin"},
         "the last ten": {"last": 10, "within": "1h"},
+        "the session": {"session": "1s", "within": "1h"},
     }
     for name, window in windows.items():
         for function in ("sum", "max"):

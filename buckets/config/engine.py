@@ -248,13 +248,13 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
         return None
     for named in rule.named_features():
         feature = named.feature
-        if not (rule.reset_on_alert or feature.needs_raw_events or feature.window.last):
+        if not (rule.reset_on_alert or feature.needs_raw_events or feature.window.needs_raw_events):
             continue
         precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
         if precision.tail is not None and feature.window.reach_ms > precision.tail:
             why = f"features.{named.name}.window: {feature.function} looks at single events, which"
-            if feature.window.last:
-                why = f"features.{named.name}.window: the last events are found among single events, which"
+            if feature.window.needs_raw_events:
+                why = f"features.{named.name}.window: a single event begins it, and single events"
             if rule.reset_on_alert:
                 why = "reset_on_alert: the window may begin at any event, and these"
             return (

@@ -56,4 +56,5 @@ def cells_read_of(features: FeatureArrays, windows: Windows) -> npt.NDArray[np.i
         if operation >= COUNT_DISTINCT or features.counted[feature] >= 0 or until_ms[features.window[feature]] > 0:
             read = EVERY_CELL
         cells_read[features.window[feature]] |= read
+    cells_read[windows.gap_ms > 0] = EVERY_CELL
     return cells_read

@@ -82,6 +82,7 @@ class Windows(NamedTuple):
     most: Int64s  # int64 `(windows,)`, how many events each holds at most, its last ones; 0 for any number
     # int64 `(windows,)`, the column that holds 1 in events that are counted for that; NO_COLUMN where all are
     counted: Int64s
+    gap_ms: Int64s  # int64 `(windows,)`, of a session how far apart its events may be; 0 for others
 
 
 class RuleArrays(NamedTuple):
@@ -240,6 +241,7 @@ class _Feature(NamedTuple):
     until_ms: int
     period: tuple[str, str]
     most: int
+    gap_ms: int
     on_trial: bool
     resetting: int = NO_RULE
     in_effect_ms: tuple[int, int] = _ALWAYS
@@ -248,16 +250,16 @@ class _Feature(NamedTuple):
     def window(self) -> "_Window":
         """Return what makes two features share a window."""
         last = self.most, self.counted if self.most else NO_COLUMN
-        return self.reach_ms, self.until_ms, self.resetting, self.period, last
+        return self.reach_ms, self.until_ms, self.resetting, self.period, last, self.gap_ms
 
 
-_Window = tuple[int, int, int, tuple[str, str], tuple[int, int]]
+_Window = tuple[int, int, int, tuple[str, str], tuple[int, int], int]
 _NO_PERIOD = "", ""
 
 
 def _windows(windows: Sequence[_Window]) -> Windows:
     """Lay windows out, with the beginnings of each different kind of period once."""
-    reach_ms, until_ms, _, periods, last = zip(*windows, strict=True) if windows else ((), (), (), (), ())
+    reach_ms, until_ms, _, periods, last, gap_ms = zip(*windows, strict=True) if windows else ((),) * 6
     starts = {period: period_starts_ms(*period) for period in dict.fromkeys(periods) if period != _NO_PERIOD}
     end = dict(zip(starts, np.cumsum([len(each) for each in starts.values()]).tolist(), strict=True))
     ends = [end.get(period, 0) for period in periods]
@@ -269,6 +271,7 @@ def _windows(windows: Sequence[_Window]) -> Windows:
         period_ms=np.concatenate([_int64s([]), *starts.values()]),
         most=_int64s([most for most, _ in last]),
         counted=_int64s([counted for _, counted in last]),
+        gap_ms=_int64s(gap_ms),
     )
 
 
@@ -289,7 +292,7 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
     until_ms = BEFORE_ITSELF if part.window.exclude is not None else part.window.offset_ms
     period = _NO_PERIOD if part.window.this is None else (part.window.this, part.window.zone)
-    window = part.window.reach_ms, until_ms, period, part.window.last
+    window = part.window.reach_ms, until_ms, period, part.window.last, part.window.session_ms
     if is_listed:
         return _Feature(PAIRS, of, NO_COLUMN, counted, 0, *window, part.on_trial)
     return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial)
@@ -342,7 +345,8 @@ def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> in
 
     That other rules have longer windows, so that more is kept, plays no part: each rule says what it would say alone.
     """
-    needs_raw_events = feature.operation >= FIRST or feature.resetting != NO_RULE or feature.most > 0
+    needs_raw_events = feature.operation >= FIRST or feature.resetting != NO_RULE
+    needs_raw_events = needs_raw_events or feature.most > 0 or feature.gap_ms > 0
     return min(lateness_ms, tail_ms - feature.reach_ms) if needs_raw_events and tail_ms is not None else lateness_ms
 
 

@@ -57,6 +57,11 @@ class Edges(NamedTuple):
     changes: npt.NDArray[np.int64]
     # int64, the first time that counts since the window was reset; FROM_THE_BEGINNING where it never was
     from_ms: npt.NDArray[np.int64]
+    # int64 each, of windows of sessions: where the session of the latest event begins that was looked at, the cell of
+    # that event, and what `changes` was then
+    session_start: npt.NDArray[np.int64]
+    session_own: npt.NDArray[np.int64]
+    session_changes: npt.NDArray[np.int64]
 
 
 @allocating
@@ -81,6 +86,9 @@ def new_edges(windows, columns):
         np.zeros((columns, windows), np.int64),
         np.zeros(1, np.int64),
         np.full(windows, FROM_THE_BEGINNING),
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
+        np.full(windows, UNKNOWN),
     )
 
 
@@ -174,6 +182,8 @@ def find_edges(edges: Edges, timeline: Timeline, windows: Windows, own, after, t
             edges.inside[window] = min(edges.inside[window], own)
         elif until_ms > 0:
             _end_earlier(edges, window, timeline, time_ms - until_ms, tiers, borders)
+        if windows.gap_ms[window] > 0:
+            _begin_with_session(edges, window, timeline, windows.gap_ms[window], own)
         if windows.most[window] > 0:
             _keep_last(edges, window, timeline, windows.most[window], windows.counted[window])
 
@@ -236,6 +246,37 @@ def _events(timeline: Timeline, counted, first, end):
         return timeline.prefix_count[end] - timeline.prefix_count[first]
     events, _ = total(timeline, counted, first, end)
     return events
+
+
+@leaf
+def _begin_with_session(edges: Edges, window, timeline: Timeline, gap_ms, own) -> None:
+    """Let a window begin no earlier than the session of its event. Cost: amortised O(1) while events are in order.
+
+    Where a cell of several events is met, the session may begin in it, or before.
+    """
+    first, known, inside = own, own + 1, edges.inside[window]
+    if edges.session_changes[window] == edges.changes[0] and edges.session_own[window] <= own:
+        known = edges.session_own[window]
+    while first > inside and first != known and timeline.first_ms[first] - timeline.last_ms[first - 1] <= gap_ms:
+        if not is_raw(timeline, first - 1):
+            edges.session_changes[window] = UNKNOWN
+            edges.inside[window] = min(first, edges.last[window])
+            if not edges.is_uncertain[window]:
+                _forget(edges, window)
+            _add_up(edges, window, timeline, inside, first)
+            edges.seen_start[window] = UNKNOWN
+            edges.is_uncertain[window] = True
+            edges.width_ms[window], edges.covered_ms[window] = 1, 1
+            return
+        first -= 1
+    if first == known:
+        first = edges.session_start[window]
+    edges.session_start[window] = first
+    edges.session_own[window] = own
+    edges.session_changes[window] = edges.changes[0]
+    if first > inside:
+        edges.inside[window] = min(first, edges.last[window])
+        edges.is_uncertain[window] = False
 
 
 @leaf

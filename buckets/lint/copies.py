@@ -96,8 +96,9 @@ def _name(named: NamedFeature, is_compared_exactly: bool, schema: EventSchema | 
     feature = named.feature
     function = "exact_avg" if is_compared_exactly and feature.aggregate.operation == AVG else feature.function
     where, window = _written(named.where, schema), feature.window
-    window_ms = window.reach_ms, window.offset_ms, window.exclude, window.this, window.zone, window.last
-    return repr((function, feature.of, window_ms, where, sorted(named.fields), feature.p))
+    special = repr(window) if window.this is not None or window.needs_raw_events else ""
+    beside = window.reach_ms, window.offset_ms, window.exclude, special
+    return repr((function, feature.of, beside, where, sorted(named.fields), feature.p))
 
 
 def _written(where: Filter, schema: EventSchema | None) -> str:

@@ -74,6 +74,8 @@ class Window(BaseModel):
         offset_ms: how long before its event it ends, and holds an event of that very time; 0 for none.
         last: how many events it holds at most, its last ones that the feature counts, by time and arrival; 0 for any
             number. Its length is written `within` then.
+        session_ms: of one that holds the events of a session, how far apart two that follow each other may be; 0 for
+            others. Its length is written `within` then.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -85,16 +87,19 @@ class Window(BaseModel):
     exclude: Literal["current"] | None = None
     offset_ms: DurationMs = Field(alias="offset", default=0)
     last: int = Field(default=0, ge=1, le=MOST_LAST)
+    session_ms: DurationMs = Field(alias="session", default=0)
 
     @model_validator(mode="before")
     @classmethod
     def _length_of_last_events(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or not {"last", "within"} & data.keys():
+        if not isinstance(data, Mapping) or not {"last", "session", "within"} & data.keys():
             return data
-        if data.keys() - {"exclude"} != {"last", "within"} or isinstance(data["last"], bool):
+        of_last, of_session = ({name, "within"} for name in ("last", "session"))
+        if data.keys() - {"exclude"} not in (of_last, of_session) or isinstance(data.get("last"), bool):
             message = (
-                "a window of the last events has `last`, how many, `within`, up to which age they count, and at most "
-                "`exclude` beside them; write {last: 10, within: 30d}"
+                "a window of the last events or of a session has `last`, how many, or `session`, how far apart they "
+                "may be, `within`, up to which age they count, and at most `exclude` beside them; write {last: 10, "
+                "within: 30d} or {session: 30m, within: 24h}"
             )
             raise ValueError(message)
         return {"length": data["within"], **{name: data[name] for name in data.keys() - {"within"}}}
@@ -129,6 +134,14 @@ class Window(BaseModel):
             raise ValueError(message)
         return value
 
+    @field_validator("session_ms", mode="after")
+    @classmethod
+    def _apart(cls, value: int) -> int:
+        if value <= 0:
+            message = "the events of a session may be at least 1ms apart"
+            raise ValueError(message)
+        return value
+
     @field_validator("offset_ms", mode="after")
     @classmethod
     def _earlier_than_now(cls, value: int) -> int:
@@ -146,7 +159,7 @@ class Window(BaseModel):
             period_starts_ms(self.this, self.zone)
         return self
 
-    @field_serializer("length_ms", "offset_ms")
+    @field_serializer("length_ms", "offset_ms", "session_ms")
     def _as_written(self, value: int) -> str:
         return format_duration(value)
 
@@ -156,8 +169,9 @@ class Window(BaseModel):
         without |= {"exclude"} if self.exclude is None else set()
         without |= set() if self.offset_ms else {"offset_ms", "offset"}
         without |= set() if self.last else {"last"}
+        without |= set() if self.session_ms else {"session_ms", "session"}
         written: dict[str, Any] = write(self)
-        if self.last:
+        if self.last or self.session_ms:
             without |= {"length_ms", "length", "left"}
             written["within"] = format_duration(self.length_ms)
         return {name: value for name, value in written.items() if name not in without}
@@ -170,7 +184,12 @@ class Window(BaseModel):
     @property
     def is_plain(self) -> bool:
         """Whether it has a length alone, and ends with its event."""
-        return self.holds_its_event and self.this is None and not self.last
+        return self.holds_its_event and self.this is None and not self.needs_raw_events
+
+    @property
+    def needs_raw_events(self) -> bool:
+        """Whether single events say where it begins, so that it has to lie in the tail."""
+        return bool(self.last or self.session_ms)
 
     @property
     def begins_ms(self) -> int:
@@ -195,6 +214,7 @@ class Window(BaseModel):
         """Return it as a brief text: `30d`, `30d before`, `24h until 7d before`, `this day in Europe/Berlin`."""
         length = format_duration(self.length_ms) if self.this is None else f"this {self.this} in {self.zone}"
         length = f"last {self.last} within {length}" if self.last else length
+        length = f"session {format_duration(self.session_ms)} within {length}" if self.session_ms else length
         if self.offset_ms:
             return f"{length} until {format_duration(self.offset_ms)} before"
         return length if self.exclude is None else f"{length} before"
@@ -207,6 +227,8 @@ class Window(BaseModel):
     def words(self) -> str:
         """Return it in a sentence: `the last 30d`, `the last 30d before the event`, `this month in UTC`."""
         length = format_duration(self.length_ms)
+        if self.session_ms:
+            length = f"{length}, as far as events are up to {format_duration(self.session_ms)} apart"
         if self.last:
             length = f"{'event' if self.last == 1 else counted(self.last, 'event')} within {length}"
         if self.offset_ms:
@@ -412,7 +434,7 @@ class NamedFeature:
 
     def _part(self, component: Component) -> Part:
         operation, column, counted = component.operation, self._track(component), None
-        if self.counted and (self.feature.aggregate.needs_raw_events or self.feature.window.last):
+        if self.counted and (self.feature.aggregate.needs_raw_events or self.feature.window.needs_raw_events):
             counted = Track("one", None, self.counted)
         if self.counted and operation == COUNT:
             operation, column = SUM, Track("one", None, self.counted)

@@ -68,6 +68,12 @@ def explain_window(
     since = _kept_since(past, rule, named, history)
     if since is not None:
         counts &= arrivals.batches[rows] >= since
+    if window.session_ms:
+        kept = np.array([history.fates[row] in IN_TIMELINE for row in rows.tolist()], np.bool_)
+        in_time = np.append(arrivals.times_ms[rows[kept]], [] if window.holds_its_event else [time_ms])
+        begins = np.flatnonzero(np.diff(in_time) > window.session_ms)
+        first_ms = in_time[begins[-1] + 1] if len(begins) else start_ms
+        rows, counts = rows[arrivals.times_ms[rows] >= first_ms], counts[arrivals.times_ms[rows] >= first_ms]
     if window.last:
         is_last = np.cumsum(counts[::-1])[::-1] <= window.last
         rows, counts = rows[is_last], counts[is_last]
