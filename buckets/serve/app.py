@@ -112,7 +112,8 @@ class Application:
         return Reply.of({"status": "ok"}) if why is None else Reply.problem(503, why)
 
     async def _called(self, scope: Mapping[str, Any], receive: Receive) -> Reply:
-        given = {name: values[-1] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = {name: values[-1] for name, values in query.items()}
         unknown = next((name for name in given if name not in ("mode", "features", "key")), None)
         if unknown is not None or given.get("mode", "score") not in ("score", "check"):
             what = f"{unknown!r} is no parameter" if unknown is not None else f"mode {given['mode']!r} is not known"

@@ -224,6 +224,8 @@ def test_other_addresses_methods_and_parameters_are_refused_in_one_line(calls):
     for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS"):
         refused(calls.ask("/v1/score", b"", method), 405, "POST")
     refused(calls.ask("/v1/score?mode=guess"), 400, "guess")
+    refused(calls.ask("/v1/score?mode="), 400, "mode '' is not known")
+    refused(calls.ask("/v1/score?check"), 400, "'check' is no parameter")
     refused(calls.ask("/v1/score?shape=round"), 400, "shape")
 
 
