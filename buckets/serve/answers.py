@@ -30,6 +30,7 @@ class CallAnswer:
     partition: int | None  # where it lies in its topic; None of one that was not written
     offset: int | None
     event_id: str | None
+    event_time: str | None = None  # with its id it says which event it is
     outcome: str = EVALUATED  # what became of it; where that differs by group, what is furthest from `evaluated`
     reason: str = ""  # why it is no event
     alerts: list[dict[str, Any]] = field(default_factory=list)  # as they are published
@@ -65,10 +66,18 @@ def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, f
     """Return the answers for some of the messages that were scored together, by their offsets."""
     scored_by, results = scored.scored_by, scored.results.payloads
     partition = scored.messages[0].place[0] if scored.messages[0].offset >= 0 else None
-    ids = declared_fields(scored.arrivals, scored_by.terms.event_schema)[scored_by.terms.event_schema.event_id]
+    schema = scored_by.terms.event_schema
+    declared = declared_fields(scored.arrivals, schema)
+    ids, times = declared[schema.event_id], declared[schema.event_time.field]
     rows = {message.offset: row for row, message in enumerate(scored.messages) if message.offset in offsets}
     found = {
-        offset: CallAnswer(scored_by.rules, partition, None if partition is None else offset, _text(ids[row].as_py()))
+        offset: CallAnswer(
+            scored_by.rules,
+            partition,
+            None if partition is None else offset,
+            _text(ids[row].as_py()),
+            _text(times[row].as_py()),
+        )
         for offset, row in rows.items()
     }
     for output in _ALERTS:

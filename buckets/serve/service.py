@@ -28,7 +28,7 @@ from buckets.kafka.call_log import CallLog, Taken
 from buckets.kafka.registry import Registry
 from buckets.kafka.sender import key_of_line
 from buckets.monitor.query_news import Histogram
-from buckets.serve.answers import DUPLICATE, CallAnswer, answers
+from buckets.serve.answers import DEAD_LETTER, DUPLICATE, CallAnswer, answers
 from buckets.serve.begin import read_entries, state_of
 from buckets.serve.job_batches import JobBatch, JobBatches, Place
 from buckets.serve.replica import CHECK, MOST_AT_ONCE, NeedsState, Replica, ScoredMessages, TakenMessage
@@ -115,7 +115,7 @@ class Service:
         self._asked: set[Call] = set()
         # Of what was answered, in forms in which no garbage is looked for
         self._given: OrderedDict[tuple[Place, int], int] = OrderedDict()
-        self._known: OrderedDict[str, bytes] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str | None], bytes] = OrderedDict()
         self._followed: deque[JobBatch] = deque(maxlen=_FOLLOWED)
         self._stopping, self._needs_state = threading.Event(), threading.Event()
         works = {"calls-scored": self._run, "job-followed": self._follow, "state-read": self._load}
@@ -324,15 +324,19 @@ class Service:
 
     def _remember(self, place: Place, offset: int, answer: CallAnswer) -> None:
         self._given[place, offset] = answer.digest
-        if answer.event_id is not None and answer.outcome != DUPLICATE:
-            self._known[answer.event_id] = msgspec.msgpack.encode(answer)
+        if answer.event_id is not None and answer.outcome not in (DUPLICATE, DEAD_LETTER):
+            self._known[answer.event_id, answer.event_time] = msgspec.msgpack.encode(answer)
         for kept in (self._given, self._known):
             while len(kept) > REMEMBERED:
                 kept.popitem(last=False)
 
     def _first(self, answer: CallAnswer) -> CallAnswer:
-        """Return the first answer about a payment that is a duplicate, while it is remembered."""
-        known = self._known.get(answer.event_id or "") if answer.outcome == DUPLICATE else None
+        """Return the first answer about a payment that is a duplicate, while it is remembered.
+
+        Where it is one for some groups alone, and others raise an alert, it has an answer of its own.
+        """
+        is_repeated = answer.outcome == DUPLICATE and not (answer.alerts or answer.held)
+        known = self._known.get((answer.event_id or "", answer.event_time)) if is_repeated else None
         return answer if known is None else replace(msgspec.msgpack.decode(known, type=CallAnswer), is_repeated=True)
 
     def _check(self, calls: Sequence[Call]) -> None:

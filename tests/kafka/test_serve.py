@@ -139,6 +139,25 @@ def test_the_same_id_again_gets_the_first_answer_and_the_job_has_a_duplicate(bes
     assert said_by_job(beside.job)[f"{beside.job.topic}[0]", first["offset"] + 1].outcome == "duplicate"
 
 
+def test_a_duplicate_of_one_key_that_raises_an_alert_for_another_is_answered_with_that_alert(beside):
+    (one,) = beside.new(1, "gina")
+    first, other = beside.served.score(one).value, beside.served.score(one | {"payer": "hans"}).value
+    assert not other["repeated"]
+    assert first["alerts"]
+    assert {alert["position"] for alert in other["alerts"]} == {other["offset"]}
+    beside.assert_job_says([first, other])
+
+
+def test_a_duplicate_gets_the_answer_of_its_own_event_whatever_else_had_its_id_since(beside):
+    (one,) = beside.new(1, "ida")
+    first = beside.served.score(one).value
+    dead, later = beside.served.score(one | {"amount": "much"}), beside.served.score(one | {"t": one["t"] + 7})
+    again = beside.served.score(one).value
+    assert (dead.status, later.value["repeated"], again["repeated"]) == (422, False, True)
+    assert again["offset"] == first["offset"]
+    assert beside.served.check(one).value["alerts"] == first["alerts"]
+
+
 def test_what_is_no_payment_is_answered_with_the_reason_of_the_job(beside):
     broken = [{"id": "b1", "t": "tomorrow", "payer": "ann"}, {"payer": "ann"}, {**payment(0, 0), "amount": "1.234"}]
     replies = [beside.served.score(each) for each in broken]
