@@ -382,6 +382,7 @@ class Service:
                     looked_s = time.monotonic()
                     if self._batches.are_others(number):
                         number, self._batches = None, JobBatches(self._job.checkpoint)
+                        self._followed.clear()  # Of another job they would be taken for batches of this one
                         self._queue.put((self._reading, None))
                 self._forget_calls()
                 fault = ""

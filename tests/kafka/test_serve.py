@@ -391,6 +391,29 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning_as_the_job_do
 
 
 @pytest.mark.nightly
+def test_a_job_that_begins_with_a_new_checkpoint_is_followed_by_its_own_batches_and_rules(spark, broker, tmp_path):
+    job = served_job(broker, tmp_path / "job")
+    job.write_rules(RULES)
+    with Served(job.conf, tmp_path / "log") as served:
+        with Running(spark, job) as running:
+            job.send(HISTORY)
+            served.wait_until_ready()
+            for number in range(12):
+                assert served.score(payment(number, number)).value["outcome"] == "evaluated"
+                running.wait_for(len(HISTORY) + number + 1)
+            served.wait_for_batch(12)
+        job.checkpoint.rename(tmp_path / "old")
+        wait_until(lambda: served.not_ready is not None, "the other checkpoint is not noticed")
+        job.write_rules([EVERY])
+        with Running(spark, job) as running:
+            running.wait_for(len(HISTORY) + 12)
+            served.wait_until_ready()
+            after = [served.score(payment(100 + number, 1_000 + number)).value for number in range(5)]
+            running.wait_for(len(HISTORY) + 17)
+    assert {alert["rule_id"] for answer in after for alert in answer["alerts"]} == {EVERY["rule_id"]}
+
+
+@pytest.mark.nightly
 def test_state_that_was_carried_into_other_shards_is_served(spark, broker, tmp_path):
     job = served_job(broker, tmp_path / "job")
     job.send(HISTORY)
