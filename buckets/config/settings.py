@@ -173,7 +173,7 @@ class ServeSettings(Settings):
     port: int = Field(default=8485, ge=1, le=65_535)
     topic: TopicName | None = None
     key: str | None = Field(default=None, min_length=1)
-    answer_within: DurationMs = 50
+    answer_within: DurationMs = Field(default=50, ge=1)
     undecided: Literal["allow", "review"] = "review"
     most_waiting: int = Field(default=1_000, ge=1, le=100_000)
     token: SecretStr | None = None

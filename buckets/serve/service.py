@@ -5,6 +5,7 @@ checkpoint, and who reads the job's state anew where that is needed.
 """
 
 import asyncio
+import contextlib
 import gc
 import queue
 import threading
@@ -99,7 +100,7 @@ class Service:
         """Do nothing yet; `say` is told a line when something is not well, or is again."""
         kafka, source = job.settings.kafka, job.settings.source
         assert kafka is not None
-        self._job, self._settings, self._say = job, settings, say
+        self._job, self._settings, self._tell_line = job, settings, say
         self.counts = Counter[str]()
         self.seconds = {mode: Histogram(_BOUNDS_S) for mode in ("score", "check")}
         self.fault: str | None = "the state of the job is being read"
@@ -120,6 +121,10 @@ class Service:
         self._stopping, self._needs_state = threading.Event(), threading.Event()
         works = {"calls-scored": self._run, "job-followed": self._follow, "state-read": self._load}
         self._threads = [threading.Thread(target=work, name=name, daemon=True) for name, work in works.items()]
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # A log that takes nothing must not end what answers
+            self._tell_line(line)
 
     @property
     def topic(self) -> str:
@@ -216,6 +221,8 @@ class Service:
         return calls
 
     def _calls(self, values: Sequence[bytes], features: bool, key: str | None) -> list[Call]:
+        if len(self._waiting) + len(self._asked) + len(values) > self._settings.most_waiting:
+            self._forget_calls(after_s=0.0)
         waiting = len(self._waiting) + len(self._asked)
         if waiting + len(values) > self._settings.most_waiting:
             self.counts["refused"] += len(values)
@@ -367,6 +374,7 @@ class Service:
         looked_s = time.monotonic()
         while not self._stopping.wait(every_s):
             try:
+                self._forget_calls(_WAITS_S)
                 if number is None:
                     ended = self._batches.ended()
                     if ended is None:
@@ -384,7 +392,6 @@ class Service:
                         number, self._batches = None, JobBatches(self._job.checkpoint)
                         self._followed.clear()  # Of another job they would be taken for batches of this one
                         self._queue.put((self._reading, None))
-                self._forget_calls()
                 fault = ""
             except Exception as error:  # As where the job is started over in between
                 if _line(error) != fault:
@@ -392,11 +399,14 @@ class Service:
                     self._say(f"the job is not followed: {fault}")
                 self._stopping.wait(AGAIN_AFTER_S)
 
-    def _forget_calls(self) -> None:
-        """Forget calls whose payments have not been seen for long, as where they were in a state that was read anew."""
-        long_ago_s = time.monotonic() - _WAITS_S
+    def _forget_calls(self, after_s: float) -> None:
+        """Forget calls for which nobody waits, and whose payments have not been seen for so long.
+
+        As where they are in a state that was read anew, or where there is none yet.
+        """
+        long_ago_s = time.monotonic() - after_s
         for number, call in list(self._waiting.items()):
-            if call.since_s < long_ago_s:
+            if call.since_s < long_ago_s and (after_s or call.future.done()):
                 self._waiting.pop(number, None)
 
     def _begin_anew(self, reason: str, left: Sequence[Any]) -> None:

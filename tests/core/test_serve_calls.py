@@ -338,7 +338,20 @@ def test_without_its_state_a_check_says_why_and_what_is_too_much_is_refused(tmp_
         status, _, answer = calls.ask("/v1/score")
         assert (status, answer["outcome"], answer["written"]) == (200, "undecided", False)
         assert answer["decision"]["undecided"] == "review"
-        assert calls.serving.service.counts == {"refused": 4, "score": 1, "undecided": 1}
+        # Those for whom nobody waits any more leave room for others.
+        assert [calls.ask("/v1/score")[0] for _ in range(4)] == [200] * 4
+        assert calls.serving.service.counts == {"refused": 4, "score": 5, "undecided": 5}
+
+
+def test_a_log_that_takes_nothing_does_not_keep_it_from_going_on(tmp_path):
+    def full(line: str) -> None:
+        raise BrokenPipeError(line)
+
+    serving = open_serving(configuration(tmp_path), None, None, full)
+    serving.listening.close()
+    serving.service._is_anew = False
+    serving.service._begin_anew("its state is read again", ())
+    assert serving.service._needs_state.is_set()
 
 
 def test_what_goes_wrong_in_the_midst_loses_neither_a_state_nor_a_question(tmp_path):
