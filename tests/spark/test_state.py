@@ -79,7 +79,7 @@ def groups_of(job: JobFolder) -> dict[str, Group]:
 def timeline(spark, job: JobFolder, name: str, *values: str):
     group = groups_of(job)[name]
     key = key_of_values(group, list(values), load_event_schema(DEFAULT_SCHEMA))
-    return read_timeline(spark, job.checkpoint, group.group_id, key, len(group.measures))
+    return read_timeline(spark, job.checkpoint, group.group_id, key, [False] * len(group.measures))
 
 
 # stats
@@ -120,7 +120,7 @@ def test_only_so_many_of_the_largest_keys_are_read(spark, job, stats):
 def test_stats_and_show_agree_on_every_key(spark, job, stats):
     for key in stats.largest:
         group_id, encoded = split_head_key(key.state_key)
-        found = read_timeline(spark, job.checkpoint, group_id, encoded, 1)
+        found = read_timeline(spark, job.checkpoint, group_id, encoded, [False])
         view = found.view
         assert (key.clock_ms, key.cells, key.pages) == (view.clock_ms, len(view.cells), len(view.pages))
         assert key.state_bytes == found.state_bytes
