@@ -223,9 +223,10 @@ def rounded(number: Numbers, digits: int = 0) -> Numbers:
         return number
     unit, zeros = 10 ** (number.scale - digits), 10 ** max(-digits, 0)
     wide = as_wide(number, (2 * number.largest + unit) * zeros)
-    nearest = (2 * np.abs(wide) + unit) // (2 * unit) * zeros * np.where(wide < 0, -1, 1).astype(wide.dtype)
+    signs = np.where(wide < 0, -1, 1).astype(wide.dtype)
     largest = (number.largest // unit + 1) * zeros
-    return Numbers(sized(nearest, largest), max(digits, 0), largest, number.valid)
+    nearest = sized((2 * np.abs(wide) + unit) // (2 * unit) * zeros * signs, largest)
+    return Numbers(nearest, max(digits, 0), largest, number.valid)
 
 
 def _of_positive(number: Numbers, least: int, compute: Callable[[int], int], largest: int) -> Numbers:

@@ -53,7 +53,7 @@ def joined(inner):
     )
 
 
-DENSE = st.recursive(st.one_of(comparisons(), comparisons(), CONDITIONS), joined, max_leaves=8)
+DENSE = st.recursive(st.one_of(*[comparisons()] * 4, CONDITIONS), joined, max_leaves=8)
 SMALL_ROWS = st.lists(
     st.fixed_dictionaries(
         ARRAY_ROW

@@ -1,7 +1,9 @@
 """Ratios, z-scores and speeds: what they are at the ends of what there can be, and how accurate a speed is."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.expressions.evaluation import matching
-from buckets.expressions.number_functions import FASTEST_KMH, Numbers, call, constant, numbers, scaled_down
+from buckets.expressions.number_functions import (
+    FASTEST_KMH,
+    OF_ONE_NUMBER,
+    Numbers,
+    call,
+    constant,
+    numbers,
+    rounded,
+    scaled_down,
+)
 from buckets.expressions.parser import parse_expression
+from tests.core.conditions import away_from_zero
 from tests.core.great_circle_oracle import distance_km, speed_kmh
 from tests.laws import examples
 
@@ -155,6 +167,23 @@ def test_any_numbers_have_a_result_or_none(operands):
             Numbers(np.array(each.scaled[0], object), each.scale, each.largest, np.array(True)) for each in operands
         ]
         assert results(call(name, alone[:wanted])) == results(found)
+
+
+@settings(max_examples=examples(300))
+@given(ANY_NUMBERS, st.sampled_from([-38, -1, 0, 1, 17]))
+def test_any_number_is_rounded_and_has_a_root_and_a_logarithm_or_none(number, digits):
+    alone = replace(number, scaled=np.array(number.scaled[0], object), valid=np.array(True))
+    small = replace(number, scaled=number.scaled % 10, largest=9)
+    for function in (partial(rounded, digits=digits), *OF_ONE_NUMBER.values()):
+        for each in (number, small, replace(small, scaled=small.scaled.astype(np.int64))):
+            found = function(each)
+            assert all(abs(int(scaled)) <= found.largest for scaled in found.scaled)
+        assert results(function(alone)) == results(function(number))
+        of_int64 = function(replace(small, scaled=small.scaled.astype(np.int64)))
+        assert results(of_int64) == results(function(small))
+    exact = Fraction(int(number.scaled[0]), 10**number.scale)
+    (near,) = results(rounded(number, digits))
+    assert Fraction(near) == (exact if digits >= number.scale else away_from_zero(exact, digits))
 
 
 @given(st.integers(), st.integers(), st.integers())
