@@ -145,7 +145,11 @@ class Story:
             self._send_until(lambda: newest_rules(self.job) > before)
 
     def change_list(self) -> None:
-        """An answer does not name the versions of lists, so nobody calls before both know the new one."""
+        """An answer does not name the versions of lists, so nobody calls before both know the new one.
+
+        Nor is anything left of which an answer was given, and that the job is yet to begin with.
+        """
+        self.run.wait_until(lambda: self.served.not_ready is None and self._is_settled(), LOOK_EVERY_S)
         before = newest_list(self.job)
         write_list(self.job, LISTS[self._lists % len(LISTS)])
         self._lists += 1
@@ -154,6 +158,9 @@ class Story:
         self._send_until(lambda: BatchRecords(self.job.checkpoint).latest().lists.get("watched", 0) >= number)
         batch = BatchRecords(self.job.checkpoint).newest()
         self._send_until(lambda: self.served.not_ready is None and self.served.metric("batch") >= batch)
+
+    def _is_settled(self) -> bool:
+        return self.served.metric("unsettled") == 0
 
     def kill_serve(self) -> None:
         """In the middle of a call."""
