@@ -184,7 +184,13 @@ def test_derived_fields_are_computed_in_tests_and_not_given(tmp_path):
 
 @pytest.mark.parametrize(
     ("path", "schema"),
-    [(resource("conf/rules"), CARDS), (resource("conf/typologies"), CARDS), (DEMO_RULES, PAYMENTS)],
+    [
+        (resource("conf/rules"), CARDS),
+        *((resource(f"conf/rules/{family}"), CARDS) for family in ("accounts", "amounts", "cards")),
+        (resource("conf/rules/logins"), load_event_schema(resource("schemas/login.yaml"))),
+        (resource("conf/typologies"), CARDS),
+        (DEMO_RULES, PAYMENTS),
+    ],
 )
 def test_the_rules_that_come_with_the_project_pass_their_tests_and_none_lacks_one(path, schema):
     for file in read_rule_files(path, schema):
