@@ -29,6 +29,7 @@ from buckets.rules.filter import Filter, canonical_filter, describe_filter, filt
 from buckets.rules.policies import AlertPolicy
 from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.rule import WHOLE_SHARE, Rule
+from buckets.rules.this_event import names_this
 
 
 def kernel_limit(rule: Rule) -> Limit | None:
@@ -43,7 +44,7 @@ def kernel_limit(rule: Rule) -> Limit | None:
     is_of_group = frozenset(named.fields) == frozenset(rule.group_by) and not named.counted
     if compared != named.name or not isinstance(number, Decimal) or not is_of_group:
         return None
-    if named.feature.function not in SHORT_FUNCTIONS:
+    if named.feature.function not in SHORT_FUNCTIONS or names_this(named.feature.where):
         return None
     return Limit.model_construct(operator=condition.operator, value=number)
 
