@@ -86,7 +86,7 @@ class Window(BaseModel):
     left: Literal["closed", "open"] = "closed"
     exclude: Literal["current"] | None = None
     offset_ms: DurationMs = Field(alias="offset", default=0)
-    last: int = Field(default=0, ge=1, le=MOST_LAST, strict=True)
+    last: int = Field(default=0, ge=1, le=MOST_LAST)
     session_ms: DurationMs = Field(alias="session", default=0)
 
     @model_validator(mode="before")

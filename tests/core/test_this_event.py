@@ -15,6 +15,7 @@ import buckets
 from buckets.rules.feature import Feature
 from tests.core.aggregates.oracle import Seen, oracles, rounded
 from tests.laws import examples
+from tests.oracle import COMPARE
 
 SCHEMA = buckets.EventSchema.model_validate(
     {
@@ -133,6 +134,22 @@ def test_events_are_compared_with_the_event_itself(written, rows, cuts, tail):
                 assert term["value"] == value if is_plain else Fraction(term["value"]) == value, (term, rows[at])
                 assert term["exact"]
         begin = end
+
+
+@settings(max_examples=examples(400))
+@given(features(), st.sampled_from([">", ">=", "<", "=", "!="]), st.integers(-3, 9), streams())
+def test_a_single_feature_is_compared_with_a_number(written, operator, limit, rows):
+    rule = {"rule_id": "r", "group_by": ["payer"], "features": {"f": written}}
+    is_truth = written["function"] == "is_first"
+    rule["when"] = "f" if is_truth else f"f {operator} {limit}"
+    read = buckets.Rule.model_validate(rule)
+    (named,) = read.named_features()
+    alerts = buckets.evaluate(table(rows), [read], SCHEMA).alerts
+    fired = set(alerts["position"].to_pylist())
+    for at in range(len(rows)):
+        value = expected(rows, at, named.feature, named.fields)
+        holds = value is True if is_truth else value is not None and COMPARE[operator](value, limit)
+        assert (at in fired) == holds, (at, value)
 
 
 def rule_with(where: str, **feature: Any) -> dict[str, Any]:
