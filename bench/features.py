@@ -78,7 +78,9 @@ def with_features(features: Mapping[str, dict[str, Any]], when: str, **more: Any
 def feature(function: str, **more: Any) -> dict[str, Any]:
     """A feature over an hour."""
     takes = AGGREGATES[function].takes
-    of: dict[str, Any] = {"of": "country" if "string" in takes else "amount"} if takes else {}
+    of: dict[str, Any] = (
+        {"of": "country" if "string" in takes and not AGGREGATES[function].keeps_kind else "amount"} if takes else {}
+    )
     of |= {"p": 95} if AGGREGATES[function].needs_p else {}
     return {"function": function, "window": "1h"} | of | more
 

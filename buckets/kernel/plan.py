@@ -83,6 +83,8 @@ class Windows(NamedTuple):
     # int64 `(windows,)`, the column that holds 1 in events that are counted for that; NO_COLUMN where all are
     counted: Int64s
     gap_ms: Int64s  # int64 `(windows,)`, of a session how far apart its events may be; 0 for others
+    # bool `(windows,)`, whether it has a length alone, and ends with its event: of most, nothing else is looked at
+    is_plain: npt.NDArray[np.bool_]
 
 
 class RuleArrays(NamedTuple):
@@ -272,6 +274,13 @@ def _windows(windows: Sequence[_Window]) -> Windows:
         most=_int64s([most for most, _ in last]),
         counted=_int64s([counted for _, counted in last]),
         gap_ms=_int64s(gap_ms),
+        is_plain=np.array(
+            [
+                (until, period, (most, gap)) == (0, _NO_PERIOD, (0, 0))
+                for until, period, (most, _), gap in zip(until_ms, periods, last, gap_ms, strict=True)
+            ],
+            np.bool_,
+        ),
     )
 
 

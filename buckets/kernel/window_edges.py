@@ -159,7 +159,9 @@ def find_edges(edges: Edges, timeline: Timeline, windows: Windows, own, after, t
     """
     is_last = after == timeline.size[0]
     for window in range(edges.start.shape[0]):
-        edge_ms = begin_of(windows, window, time_ms)
+        is_plain, edge_ms = windows.is_plain[window], time_ms - windows.reach_ms[window]
+        if not is_plain:
+            edge_ms = begin_of(windows, window, time_ms)
         width_ms = width_at(tiers, borders, edge_ms)
         bucket_ms = edge_ms if width_ms == 1 else floor_to(edge_ms, width_ms)
         if is_last:
@@ -176,6 +178,8 @@ def find_edges(edges: Edges, timeline: Timeline, windows: Windows, own, after, t
         edges.end[window] = end
         edges.last[window] = after
         _settle(edges, window, timeline, edge_ms, width_ms)
+        if is_plain:
+            continue
         until_ms = windows.until_ms[window]
         if until_ms == BEFORE_ITSELF:
             edges.last[window] = own
