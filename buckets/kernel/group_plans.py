@@ -53,25 +53,18 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
     """Return the plans of groups, at least one, as flat arrays."""
     features, rules = [plan.feature_arrays for plan in plans], [plan.rule_arrays for plan in plans]
     tiers = [plan.tiers for plan in plans]
-    windows = [plan.windows for plan in plans]
     read = [cells_read_of(plan.feature_arrays, plan.windows) for plan in plans]
-    periods = _starts([each.period_ms for each in windows])
+    periods = _starts([plan.windows.period_ms for plan in plans])[:-1]
+    windows = [
+        each._replace(period_from=at + each.period_from, period_end=at + each.period_end)
+        for at, each in zip(periods, (plan.windows for plan in plans), strict=True)
+    ]
     extremes = [plan.needs_extremes for plan in plans]
     return GroupPlans(
         features=FeatureArrays(*map(np.concatenate, zip(*features, strict=True))),
         rules=RuleArrays(*map(np.concatenate, zip(*rules, strict=True))),
         tiers=Tiers(*map(np.concatenate, zip(*tiers, strict=True))),
-        windows=Windows(
-            reach_ms=np.concatenate([each.reach_ms for each in windows]),
-            until_ms=np.concatenate([each.until_ms for each in windows]),
-            period_from=np.concatenate([at + each.period_from for at, each in zip(periods, windows, strict=False)]),
-            period_end=np.concatenate([at + each.period_end for at, each in zip(periods, windows, strict=False)]),
-            period_ms=np.concatenate([each.period_ms for each in windows]),
-            most=np.concatenate([each.most for each in windows]),
-            counted=np.concatenate([each.counted for each in windows]),
-            gap_ms=np.concatenate([each.gap_ms for each in windows]),
-            is_plain=np.concatenate([each.is_plain for each in windows]),
-        ),
+        windows=Windows(*map(np.concatenate, zip(*windows, strict=True))),
         cells_read=np.concatenate(read),
         needs_extremes=np.concatenate(extremes),
         is_text=np.concatenate([plan.is_text for plan in plans]),

@@ -12,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
     field_serializer,
     field_validator,
     model_serializer,
@@ -54,6 +55,14 @@ class Track:
 
 Counted = Literal["events", "alerts"]  # What a rule counts
 MOST_LAST = 1_000_000  # So many last events a window may hold
+
+
+_TOO_SHORT: Final[Mapping[str, str]] = {
+    "length_ms": "a window is at least 1ms long",
+    "offset_ms": "an offset is at least 1ms; leave it out for a window that ends with its event",
+    "session_ms": "the events of a session may be at least 1ms apart",
+}
+"""By the durations of a window, what is said of one that is none."""
 
 
 def holds_texts(track: Track, schema: EventSchema) -> bool:
@@ -126,28 +135,11 @@ class Window(BaseModel):
             raise ValueError(message)
         return value
 
-    @field_validator("length_ms", mode="after")
+    @field_validator(*_TOO_SHORT, mode="after")
     @classmethod
-    def _longer_than_nothing(cls, value: int) -> int:
+    def _longer_than_nothing(cls, value: int, info: ValidationInfo) -> int:
         if value <= 0:
-            message = "a window is at least 1ms long"
-            raise ValueError(message)
-        return value
-
-    @field_validator("session_ms", mode="after")
-    @classmethod
-    def _apart(cls, value: int) -> int:
-        if value <= 0:
-            message = "the events of a session may be at least 1ms apart"
-            raise ValueError(message)
-        return value
-
-    @field_validator("offset_ms", mode="after")
-    @classmethod
-    def _earlier_than_now(cls, value: int) -> int:
-        if value <= 0:
-            message = "an offset is at least 1ms; leave it out for a window that ends with its event"
-            raise ValueError(message)
+            raise ValueError(_TOO_SHORT[info.field_name or ""])
         return value
 
     @model_validator(mode="after")
@@ -368,7 +360,7 @@ class Feature(BaseModel):
     @property
     def needs_raw_events(self) -> bool:
         """Return whether it looks at single events, so that its window has to lie in the tail."""
-        return self.aggregate.needs_raw_events or names_this(self.where)
+        return self.aggregate.needs_raw_events or self.window.needs_raw_events or names_this(self.where)
 
     @model_validator(mode="after")
     def _p_where_needed(self) -> "Feature":
@@ -434,7 +426,7 @@ class NamedFeature:
 
     def _part(self, component: Component) -> Part:
         operation, column, counted = component.operation, self._track(component), None
-        if self.counted and (self.feature.aggregate.needs_raw_events or self.feature.window.needs_raw_events):
+        if self.counted and self.feature.needs_raw_events:
             counted = Track("one", None, self.counted)
         if self.counted and operation == COUNT:
             operation, column = SUM, Track("one", None, self.counted)

@@ -241,19 +241,19 @@ def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
     for number, (start, end) in zip(numbers.tolist(), pairwise([*starts.tolist(), len(order)]), strict=True):
         rule, chosen = plan.rules[number], chosen_rows(rows, order[start:end])
         (named,) = rule.named_features()
-        values = _values(chosen, plan.value_scales[number], extra_digits(rule))
-        if rule.is_count:
-            values = values._replace(valid=np.ones_like(values.valid), may_be_null=np.zeros_like(values.valid))
+        values = _values(chosen, plan.value_scales[number], rule)
         features = {named.name: FeatureValues(named, values, chosen.event_count, group.warm(chosen.event, chosen.rule))}
         yield Judged(rule, group.table, chosen.event, features, chosen.fired, chosen)
 
 
-def _values(rows: Rows, scale: int, digits: int) -> Values:
+def _values(rows: Rows, scale: int, rule: Rule) -> Values:
+    digits = extra_digits(rule)
     scaled = lower = upper = joined(rows.whole, rows.micro, digits)
     if not rows.exact.all():
         lower = joined(rows.lower_whole, rows.lower_micro, digits)
         upper = joined(rows.upper_whole, rows.upper_micro, digits)
-    return Values(scaled, scale, rows.event_count > 0, lower, upper, rows.count_lower == 0, rows.exact)
+    valid, may_be_null = rows.event_count > 0, rows.count_lower == 0
+    return Values(scaled, scale, valid | rule.is_count, lower, upper, may_be_null & (not rule.is_count), rows.exact)
 
 
 FEATURES = "features"  # The output that carries features as columns, a table for a rule and a shard

@@ -17,6 +17,8 @@ from buckets.aggregates.component import (
     FIRST_TIME,
     MAX,
     MIN,
+    PREVIOUS,
+    PREVIOUS_TIME,
     SUM,
     Computed,
     fitted,
@@ -67,9 +69,13 @@ class ListedPairs:
         if part.column is not None:
             least, greatest = self._values(part.column, at)
             row, at = row[least <= greatest], at[least <= greatest]
-        whole, events = self._operate(part, row, at, size), np.bincount(row, minlength=size)
-        if part.operation not in (COUNT, SUM, MIN, MAX, COUNT_DISTINCT):
-            events = np.minimum(self._beside(part, row, at, size), 1)
+        if part.operation in (PREVIOUS, PREVIOUS_TIME):
+            is_other = self._scored.pairs[at + OWN] == 0
+            row, at = row[is_other], at[is_other]
+        events = np.bincount(row, minlength=size)
+        whole = self._operate(part, row, at, events)
+        if part.operation in (FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME):
+            events = np.minimum(events, 1)
         none = np.zeros(size, np.int32)
         return Computed(whole, none, whole, none, whole, none, events, events, events, np.ones(size, np.bool_))
 
@@ -106,16 +112,11 @@ class ListedPairs:
             return pa.array(texts_at(self._scored.pool, np.where(is_null, 0, least)), pa.string(), mask=is_null)
         return pa.array(least == 1 if kind == "boolean" else least, mask=is_null)
 
-    def _beside(self, part: Part, row: Int64s, at: Int64s, size: int) -> Int64s:
-        """Return how many of an event's pairs an operation on single events may choose from."""
-        if part.operation in (FIRST, FIRST_TIME):
-            return np.bincount(row, minlength=size)
-        return np.bincount(row[self._scored.pairs[at + OWN] == 0], minlength=size)
-
-    def _operate(self, part: Part, row: Int64s, at: Int64s, size: int) -> Any:
-        operation = part.operation
+    def _operate(self, part: Part, row: Int64s, at: Int64s, events: Int64s) -> Any:
+        """Return what an operation comes to, over so many pairs of each event; 0 over none."""
+        operation, size = part.operation, len(events)
         if operation == COUNT:
-            return np.bincount(row, minlength=size)
+            return events
         values = self._scored.pairs[at + TIME] if part.column is None else self._values(part.column, at)[0]
         if operation == SUM:
             return self._sums(part, row, values, size)
@@ -125,16 +126,14 @@ class ListedPairs:
             return np.bincount(both[:, 0], minlength=size)
         found = np.zeros(size, np.int64)
         if operation in (MIN, MAX):
-            there = np.bincount(row, minlength=size) > 0
-            found[there] = INT64_MAX if operation == MIN else INT64_MIN
+            found[events > 0] = INT64_MAX if operation == MIN else INT64_MIN
             (np.minimum if operation == MIN else np.maximum).at(found, row, values)
             return found
         if operation in (FIRST, FIRST_TIME):
             different, first = np.unique(row, return_index=True)
             found[different] = values[first]
             return found
-        before = self._scored.pairs[at + OWN] == 0
-        found[row[before]] = values[before]  # the last one stays
+        found[row] = values  # the last one stays
         return found
 
     def _sums(self, part: Part, row: Int64s, values: Int64s, size: int) -> Int64s:

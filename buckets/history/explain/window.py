@@ -59,7 +59,8 @@ def explain_window(
     rows = np.flatnonzero((arrivals.times_ms >= start_ms) & (arrivals.times_ms <= end_ms))
     rows = rows if window.holds_its_event else rows[rows != history.target]
     rows = rows[np.lexsort((arrivals.numbers[rows], arrivals.times_ms[rows]))]
-    counts = np.array([history.fates[row] in IN_TIMELINE for row in rows.tolist()], np.bool_)
+    is_kept = np.array([history.fates[row] in IN_TIMELINE for row in rows.tolist()], np.bool_)
+    counts = is_kept.copy()
     if named.counted:
         by_number = np.sort(rows)
         counts &= past.passing(named.counted, arrivals.take(by_number))[np.searchsorted(by_number, rows)]
@@ -69,8 +70,7 @@ def explain_window(
     if since is not None:
         counts &= arrivals.batches[rows] >= since
     if window.session_ms:
-        kept = np.array([history.fates[row] in IN_TIMELINE for row in rows.tolist()], np.bool_)
-        in_time = np.append(arrivals.times_ms[rows[kept]], [] if window.holds_its_event else [time_ms])
+        in_time = np.append(arrivals.times_ms[rows[is_kept]], [] if window.holds_its_event else [time_ms])
         begins = np.flatnonzero(np.diff(in_time) > window.session_ms)
         first_ms = in_time[begins[-1] + 1] if len(begins) else start_ms
         rows, counts = rows[arrivals.times_ms[rows] >= first_ms], counts[arrivals.times_ms[rows] >= first_ms]
