@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -292,7 +293,7 @@ class Bench:
 
 def arena_bytes(live: LiveJob) -> int:
     """What an arena takes for the timelines of a job by its own account."""
-    number, stored = read_entries(live.job.checkpoint)
+    number, stored = read_entries(live.job.checkpoint, threading.Event())
     batch = JobBatches(live.job.checkpoint).batch(number)
     assert batch is not None
     store, _ = state_of(live.job.checkpoint, batch, stored)

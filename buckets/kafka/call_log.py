@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
@@ -28,6 +29,7 @@ _AT_ONCE = 1_000
 _LOOK_EVERY_S = 1.0
 _LOOK_WITHIN_S = 0.5
 _END = KafkaError._PARTITION_EOF
+_TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _CALL_BYTES = 16
 _CONSUMER: dict[str, str | int | bool] = {
@@ -51,6 +53,13 @@ _PRODUCER: dict[str, str | int | bool] = {
 }
 Taken = tuple[Place, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int, int, int]
 """Place, offset, value, key, headers, what kind of time it has, the time in ms, and the number of its call or 0."""
+
+
+class NotWritten(NamedTuple):
+    """Why a payment has not come into its topic."""
+
+    reason: str  # in one line
+    is_too_large: bool  # whether it never will, as the topic takes none of its size
 
 
 class CallLog:
@@ -119,26 +128,28 @@ class CallLog:
         self._begin, self._reading = dict(offsets), self._reading + 1
         return self._reading
 
-    def write(self, value: bytes, key: bytes | None, call: int, on_written: Callable[[str | None], None]) -> None:
-        """Write a payment; `on_written` is told why it has not arrived, or None.
-
-        Raises:
-            BucketsError: it cannot be written at all.
-        """
+    def write(
+        self, value: bytes, key: bytes | None, call: int, on_written: Callable[[NotWritten | None], None]
+    ) -> None:
+        """Write a payment; `on_written` is told why it has not arrived, or None."""
 
         def report(error: KafkaError | None, _: Message) -> None:
-            if error is None:
-                on_written(None)
-            else:
-                on_written(explain(error, self._kafka, f"writing to topic {self._to}").message)
+            on_written(None if error is None else self._not_written(error, len(value)))
 
         headers: list[tuple[str, str | bytes | None]] = [(CALL, self._own + call.to_bytes(8, "big"))]
         try:
             self._producer.produce(self._to, value, key, headers=headers, on_delivery=report)
         except BufferError:
-            on_written(f"kafka {self._kafka.bootstrap_servers}: too many messages wait to be written")
+            on_written(
+                NotWritten(f"kafka {self._kafka.bootstrap_servers}: too many messages wait to be written", False)
+            )
         except KafkaException as error:
-            on_written(explain(error.args[0], self._kafka, f"writing to topic {self._to}").message)
+            on_written(self._not_written(error.args[0], len(value)))
+
+    def _not_written(self, error: KafkaError, size: int) -> NotWritten:
+        if error.code() == _TOO_LARGE:
+            return NotWritten(f"the payment has {size:,} bytes, more than topic {self._to} takes; send less", True)
+        return NotWritten(explain(error, self._kafka, f"writing to topic {self._to}").message, False)
 
     def _serve(self) -> None:
         """Take reports of the producer, and see whether brokers that did not answer do so again."""

@@ -37,6 +37,7 @@ class CallAnswer:
     held: list[dict[str, Any]] = field(default_factory=list)  # alerts that policies hold back, as they are published
     features: dict[str, dict[str, Any]] = field(default_factory=dict)  # by rule and name: value, exact, warm
     as_of: dict[str, int] = field(default_factory=dict)  # how far each partition had been taken in
+    list_versions: dict[str, int] = field(default_factory=dict)  # by list, the version into which rules have looked
     is_repeated: bool = False  # whether it is the answer to an earlier call with the same id
 
     def to_json(self, wanted: str | None) -> dict[str, Any]:
@@ -52,7 +53,8 @@ class CallAnswer:
         if wanted is not None:
             shown["features"] = {name: value for name, value in self.features.items() if fnmatchcase(name, wanted)}
         place = {"partition": self.partition, "offset": self.offset, "as_of": self.as_of}
-        return shown | {"ruleset_version": self.ruleset_version, **place, "repeated": self.is_repeated}
+        versions = {"ruleset_version": self.ruleset_version, "list_versions": self.list_versions}
+        return shown | versions | place | {"repeated": self.is_repeated}
 
     @property
     def digest(self) -> int:
@@ -77,6 +79,7 @@ def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, f
             None if partition is None else offset,
             _text(ids[row].as_py()),
             _text(times[row].as_py()),
+            list_versions=dict(scored_by.lists),
         )
         for offset, row in rows.items()
     }

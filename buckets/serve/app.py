@@ -104,8 +104,9 @@ class Application:
 
     def _may_call(self, scope: Mapping[str, Any]) -> bool:
         token = self._settings.token
-        given = dict(scope["headers"]).get(b"authorization", b"").removeprefix(b"Bearer ")
-        return token is None or is_same(given.decode("latin-1"), token.get_secret_value())
+        scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        is_token = scheme.lower() == b"bearer"
+        return token is None or (is_token and is_same(given.strip().decode("latin-1"), token.get_secret_value()))
 
     def _ready(self) -> Reply:
         why = self._service.not_ready()

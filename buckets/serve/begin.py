@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import numpy.typing as npt
@@ -42,22 +43,31 @@ from buckets.state_transfer.export_manifest import Regrouping
 from buckets.state_transfer.shard_times import Installer, ShardTimes, carried_times
 
 _LONGEST_SAID = 300
+_LOOK_EVERY_S = 0.05
 
 
-def read_entries(checkpoint: Path) -> tuple[int, pa.Table]:
+def read_entries(checkpoint: Path, stopping: Event) -> tuple[int, pa.Table]:
     """Return a batch that has ended just now, and what lies in all stores after it, as `one_store` takes it.
 
     Raises:
-        BucketsError: it cannot be read.
+        BucketsError: it cannot be read, or is not wanted any more.
     """
     with tempfile.TemporaryDirectory(prefix="buckets-serve-") as folder:
+        said, faults = Path(folder, "said"), Path(folder, "faults")
         command = [sys.executable, "-m", "buckets.spark.state_dump", str(checkpoint), f"{folder}/entries"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        if done.returncode:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        with (
+            said.open("wb") as out,
+            faults.open("wb") as err,
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err) as child,
+        ):
+            while child.poll() is None:
+                if stopping.wait(_LOOK_EVERY_S):
+                    child.terminate()
+        if child.returncode:
+            lines = faults.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
             message = f"the state of checkpoint {checkpoint} cannot be read: {lines[-1][:_LONGEST_SAID]}"
             raise BucketsError(message)
-        return int(done.stdout.split()[-1]), ds.dataset(f"{folder}/entries", format="parquet").to_table()
+        return int(said.read_text().split()[-1]), ds.dataset(f"{folder}/entries", format="parquet").to_table()
 
 
 def state_of(checkpoint: Path, batch: JobBatch, stored: pa.Table) -> tuple[ShardStore, DriverStores]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 import queue
+import sys
 import threading
 import time
 from collections import Counter, OrderedDict, deque
@@ -25,7 +26,7 @@ from buckets.config.job import Job
 from buckets.config.settings import ServeSettings
 from buckets.errors import BucketsError, kind_and_line
 from buckets.events.messages import TopicMessages
-from buckets.kafka.call_log import CallLog, Taken
+from buckets.kafka.call_log import CallLog, NotWritten, Taken
 from buckets.kafka.registry import Registry
 from buckets.kafka.sender import key_of_line
 from buckets.monitor.query_news import Histogram
@@ -44,6 +45,9 @@ _BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.
 _WAITS_S = 60.0  # So long a call may wait to be seen in the topic; it has been answered by then
 _OTHERWISE = "the job has gone on otherwise; its state is read again"
 _GARBAGE = (20_000, 20, 100)  # Garbage is looked for seldom: all of it takes longer than many answers
+_SWITCH_S = 0.0002
+"""So soon a thread gives way to one that waits; for 5 ms, as it is in Python, calls would stand still while others are
+scored."""
 _FOLLOWED = 10_000  # So many batches of the job may pass while its state is read
 
 
@@ -70,10 +74,10 @@ class Call:
     def __post_init__(self) -> None:
         self.future: asyncio.Future[CallAnswer] = self.loop.create_future()
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, status: int = 503) -> None:
         """Answer that it cannot be taken."""
         if not self.future.done():
-            self.future.set_exception(NotNow(503, reason))
+            self.future.set_exception(NotNow(status, reason))
 
     def answer(self, answer: CallAnswer) -> None:
         """Answer it, if somebody still waits."""
@@ -145,6 +149,7 @@ class Service:
             )
             raise BucketsError(message)
         gc.set_threshold(*_GARBAGE)
+        sys.setswitchinterval(_SWITCH_S)
         self._needs_state.set()
         self._log.start()
         for thread in self._threads:
@@ -156,7 +161,7 @@ class Service:
         self._needs_state.set()
         self._queue.put(None)
         self._log.stop()
-        for thread in self._threads[:2]:
+        for thread in self._threads:
             thread.join()
 
     def not_ready(self) -> str | None:
@@ -241,11 +246,11 @@ class Service:
         call.number = self._numbers
         self._waiting[call.number] = call
 
-        def on_written(fault: str | None) -> None:
+        def on_written(fault: NotWritten | None) -> None:
             call.is_written = fault is None
             if fault is not None:
                 self._waiting.pop(call.number, None)
-                call.loop.call_soon_threadsafe(call.fail, fault)
+                call.loop.call_soon_threadsafe(call.fail, fault.reason, 413 if fault.is_too_large else 503)
 
         self._log.write(call.value, call.key, call.number, on_written)
         return call
@@ -439,7 +444,7 @@ class Service:
             if self._stopping.wait(LOOK_EVERY_S):
                 raise NeedsState
         self.fault = "the state of the job is being read"
-        number, stored = read_entries(self._job.checkpoint)
+        number, stored = read_entries(self._job.checkpoint, self._stopping)
         known = {each.number: each for each in list(self._followed)}
         batch = known.get(number) or self._batches.batch(number)
         if batch is None:

@@ -244,6 +244,25 @@ def test_what_comes_too_late_is_undecided_and_counts_and_what_is_too_much_is_ref
     assert hasty.metric("payments", '_total{what="refused"}') == 4
 
 
+def test_a_payment_that_is_larger_than_the_topic_takes_is_refused_for_good(beside):
+    size = beside.size
+    (one,) = beside.new(1, "x" * 1_010_000)
+    reply = beside.served.score(one)
+    assert reply.status == 413
+    assert beside.job.topic in reply.value["detail"]
+    assert "\n" not in reply.value["detail"]
+    assert beside.size == size
+
+
+def test_one_that_is_ended_while_it_reads_the_state_leaves_nothing_behind(beside, tmp_path):
+    conf = served_otherwise(beside.job, "brief", port=free_port())
+    with Served(conf, tmp_path / "brief.log") as brief:
+        brief.wait_until(lambda: len(brief.processes()) > 2)  # It, what reads the state, and Spark
+        assert brief.interrupt() == 0
+        wait_until(lambda: brief.processes() == [], "something is left")
+        assert brief.stderr.splitlines()[1:] == []
+
+
 def test_a_token_a_certificate_and_those_of_callers(beside, tmp_path):
     _, ca_file = own_certificate(tmp_path)
     both = str(tmp_path / "server.pem")

@@ -145,7 +145,7 @@ class Story:
             self._send_until(lambda: newest_rules(self.job) > before)
 
     def change_list(self) -> None:
-        """An answer does not name the versions of lists, so nobody calls before both know the new one.
+        """What the job writes does not name the versions of lists, so nobody calls before both know the new one.
 
         Nor is anything left of which an answer was given, and that the job is yet to begin with.
         """
