@@ -67,7 +67,9 @@ def read_entries(checkpoint: Path, stopping: Event) -> tuple[int, pa.Table]:
             lines = faults.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
             message = f"the state of checkpoint {checkpoint} cannot be read: {lines[-1][:_LONGEST_SAID]}"
             raise BucketsError(message)
-        return int(said.read_text().split()[-1]), ds.dataset(f"{folder}/entries", format="parquet").to_table()
+        # Memory that Arrow's other threads take is not given back.
+        entries = ds.dataset(f"{folder}/entries", format="parquet").to_table(use_threads=False)
+        return int(said.read_text().split()[-1]), entries
 
 
 def state_of(checkpoint: Path, batch: JobBatch, stored: pa.Table) -> tuple[ShardStore, DriverStores]:

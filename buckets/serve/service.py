@@ -6,6 +6,7 @@ checkpoint, and who reads the job's state anew where that is needed.
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import queue
 import sys
@@ -307,7 +308,6 @@ class Service:
             self.fault = None
             gc.collect()
             gc.freeze()  # What stays is not looked at for garbage
-            pa.default_memory_pool().release_unused()
 
     def _take(self, messages: Sequence[TakenMessage]) -> None:
         if messages and self._replica is not None:
@@ -432,7 +432,9 @@ class Service:
         while self._needs_state.wait() and not self._stopping.is_set():
             self._needs_state.clear()
             try:
-                self._queue.put(LoadedState(self._loaded()))
+                loaded = LoadedState(self._loaded())
+                _give_back_memory()  # In the thread that has taken it
+                self._queue.put(loaded)
             except Exception as error:
                 self.fault = _line(error)
                 self._needs_state.set()
@@ -453,6 +455,13 @@ class Service:
         batch.scored_by.prepare()
         store, driver = state_of(self._job.checkpoint, batch, stored)
         return Replica(store, driver, batch, self._read)
+
+
+def _give_back_memory() -> None:
+    """Give memory back to the system that reading a state has taken, and that allocators keep for later."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # Of other libraries of C than Linux's usual one
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _answer_all(pairs: Iterable[tuple[Call, CallAnswer]]) -> None:
