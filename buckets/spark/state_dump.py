@@ -13,7 +13,8 @@ from buckets.spark.state_reader import last_ended, read_stored
 from buckets.stores.location import location
 
 _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What runs for seconds is done before Java's second compiler has paid for itself: Spark starts in two thirds of the time."""
+"""What runs for seconds is done before Java's second compiler has paid for itself: Spark starts in two
+thirds of the time."""
 
 
 def main(checkpoint: str, folder: str) -> int:
