@@ -258,7 +258,7 @@ class BatchCheck:
     def _feature(self, rule: Rule, feature: NamedFeature, taken: list[Taken]) -> Any:
         """What a loop makes of a feature at an event."""
         each, counted = _of_fields(taken, feature.fields), counted_by(rule.rule_id, feature.name)
-        return each.timelines.feature(feature, each.event, lambda other: counted(other, {}))
+        return each.timelines.feature(feature, each.event, counted)
 
     def _decided(self, rule: Rule, home: Taken, result: Row, fires: bool | None, event_id: str) -> Row | None:
         """Compare where the alert of a fired rule has come out; returns it, if it is for the rules over alerts."""
@@ -360,6 +360,8 @@ def _said(sides: dict[str, Row], outcome: Outcome, is_dead: bool) -> str:
 
 def _agrees(term: Row, value: Any) -> bool:
     """Whether a feature is what it must be, or may be."""
+    if term.get("type") == "text":
+        return term["value"] == value or not term["exact"]
     if term["exact"]:
         said = term["value"]
         return said == value if said is None or isinstance(said, bool) else value is not None and Decimal(said) == value

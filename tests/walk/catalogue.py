@@ -58,6 +58,15 @@ FILTERS: dict[str, Callable[[Row, Looked], bool]] = {
         row["items"] is not None and not {"gift", "stolen", None} & {*row["items"]}
     ),
 }
+PAIRS: dict[str, Callable[[Row, Row], bool]] = {
+    "amount BETWEEN 0.5 * this.amount AND 2 * this.amount AND kind = 'CARD'": lambda row, own: (
+        None not in (row["amount"], own["amount"])
+        and own["amount"] <= 2 * row["amount"]
+        and row["amount"] <= 2 * own["amount"]
+        and row["kind"] == "CARD"
+    ),
+}
+"""Filters of features that name the event whose window it is."""
 CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
     "recent > 4 * usual AND n >= 3": lambda f, row, lists: (
         None not in (f["recent"], f["usual"]) and f["recent"] > 4 * f["usual"] and f["n"] >= 3
@@ -67,6 +76,17 @@ CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
     "n >= 2 AND lookup(levels, payer, 'level') = 'high'": lambda f, row, lists: (
         f["n"] >= 2 and (lists[LEVELS](row["payer"], row["t"]) or {}).get("level") == HIGH
     ),
+    "(amount > before OR similar >= 2 OR before IS NULL) AND visit >= 2 AND (came_from <> country OR of_last < 60)": (
+        lambda f, row, lists: (
+            (f["before"] is None or f["similar"] >= 2 or (row["amount"] is not None and row["amount"] > f["before"]))
+            and f["visit"] >= 2
+            and (
+                (None not in (f["came_from"], row["country"]) and f["came_from"] != row["country"])
+                or (f["of_last"] is not None and f["of_last"] < 60)
+            )
+        )
+    ),
+    "an_hour_ago >= 3 AND n < an_hour_ago": lambda f, row, lists: f["n"] < f["an_hour_ago"] >= 3,
     "rules >= 2": lambda f, row, lists: f["rules"] >= 2,
     "plain < n AND n >= 4 AND 'stolen' IN items[].sku": lambda f, row, lists: (
         f["plain"] < f["n"] and f["n"] >= 4 and "stolen" in (row["items"] or ())
@@ -222,6 +242,36 @@ TEMPLATES = (
     ),
     Template(
         {
+            "rule_id": "habits",
+            "group_by": ["payer"],
+            "features": {
+                "before": {"function": "max", "of": "amount", "window": {"length": "1h", "exclude": "current"}},
+                "similar": {"function": "count", "window": "10m", "where": next(iter(PAIRS))},
+                "visit": {"function": "count", "window": {"session": "3m", "within": "15m"}},
+                "of_last": {"function": "sum", "of": "amount", "window": {"last": 3, "within": "15m"}},
+                "came_from": {"function": "previous", "of": "country", "window": "15m", "where": "kind = 'CASH'"},
+            },
+            "when": (
+                "(amount > before OR similar >= 2 OR before IS NULL) AND visit >= 2 "
+                "AND (came_from <> country OR of_last < 60)"
+            ),
+        },
+        {"cooldown": [None, "5m"]},
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "quieter",
+            "group_by": ["country"],
+            "features": {
+                "n": {"function": "count", "window": "20m"},
+                "an_hour_ago": {"function": "count", "window": {"length": "20m", "offset": "1h"}},
+            },
+            "when": "an_hour_ago >= 3 AND n < an_hour_ago",
+        },
+    ),
+    Template(
+        {
             "rule_id": "not-staff",
             "group_by": ["payer"],
             "where": "payer NOT IN LIST staff",
@@ -320,7 +370,9 @@ STEADY = (*OF_ARRAYS, OF_CHANNELS, BACKFILLED)
 BY_ID = {template.rule_id: template for template in (*TEMPLATES, *STEADY)}
 
 
-def counted_by(rule_id: str, feature: str) -> Callable[[Row, Looked], bool]:
-    """Which events a feature counts."""
+def counted_by(rule_id: str, feature: str) -> Callable[[Row, Row], bool]:
+    """Which events a feature counts: called with an event, and the one whose window it is."""
     where = BY_ID[rule_id].written["features"][feature].get("where")
-    return (lambda row, lists: True) if where is None else FILTERS[where]
+    if where is None:
+        return lambda row, own: True
+    return PAIRS[where] if where in PAIRS else lambda row, own: FILTERS[where](row, {})

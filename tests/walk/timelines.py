@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from buckets.config.engine import EngineSettings
@@ -77,8 +78,7 @@ class Timelines(Oracle):
     def _sum(self, rule: Rule, feature: NamedFeature, event: Event) -> int:
         """The sum of a feature over its window, scaled."""
         counts, of = counted_by(rule.rule_id, feature.name), feature.feature.of
-        rows = [self.rows[each.event_id, each.time_ms, each.key] for each in self.inside(feature, event)]
-        values = [row[of] for row in rows if counts(row, {}) and row[of] is not None]
+        values = [row[of] for row in self._counted(feature, event, counts) if row[of] is not None]
         return sum(int(Decimal(value).scaleb(self.measures[of])) for value in values)
 
     def is_in_time(self, rule: Rule, event: Event, clock: int | None) -> bool:
@@ -119,17 +119,31 @@ class Timelines(Oracle):
 
     def reaches(self, feature: Feature, event: Event, clock_ms: int | None) -> bool:
         """Whether a feature is evaluated at an event."""
-        return self._is_whole(feature.window, event, clock_ms, feature.aggregate.needs_raw_events)
+        return self._is_whole(feature.window, event, clock_ms, feature.needs_raw_events)
 
-    def feature(self, feature: NamedFeature, event: Event, counts: Callable[[Row], bool]) -> Any:
+    def feature(self, feature: NamedFeature, event: Event, counts: Callable[[Row, Row], bool]) -> Any:
         """The value of a feature at an event."""
-        rows = [self.rows[each.event_id, each.time_ms, each.key] for each in self.inside(feature, event)]
-        return computed(feature.feature.function, [row for row in rows if counts(row)], feature.feature.of)
+        rows = self._counted(feature, event, counts)
+        return computed(feature.feature.function, rows, feature.feature.of, self._row(event))
+
+    def _counted(self, feature: NamedFeature, event: Event, counts: Callable[[Row, Row], bool]) -> list[Row]:
+        """What a feature counts at an event, by time."""
+        own = self._row(event)
+        rows = [row for each in self.inside(feature, event) if counts(row := self._row(each), own)]
+        return rows[-feature.feature.window.last :]
 
     def inside(self, feature: NamedFeature, event: Event) -> list[Event]:
-        """The events in the window of a feature."""
+        """The events in the window of a feature, by time, and by arrival where that is the same."""
         window = feature.feature.window
-        return self.window(event, event.time_ms - window.reach_ms, event.time_ms, window)[0]
+        found = self.window(event, event.time_ms - window.reach_ms, event.time_ms, window)[0]
+        found.sort(key=lambda each: each.time_ms)
+        if window.session_ms:
+            steps_ms = [later.time_ms - earlier.time_ms for earlier, later in pairwise(found)]
+            return found[max((at for at, step in enumerate(steps_ms, 1) if step > window.session_ms), default=0) :]
+        return found
+
+    def _row(self, event: Event) -> Row:
+        return self.rows[event.event_id, event.time_ms, event.key]
 
 
 def _longest_ms(rules: Iterable[Rule], fields: tuple[str, ...]) -> int:
@@ -144,8 +158,8 @@ def _longest_ms(rules: Iterable[Rule], fields: tuple[str, ...]) -> int:
     return max(lengths, default=0)
 
 
-def computed(function: str, rows: list[Row], of: str | None) -> Any:
-    """What a function makes of the events of a window."""
+def computed(function: str, rows: list[Row], of: str | None, own: Row) -> Any:
+    """What a function makes of the events of a window, up to the event itself."""
     values = [row[of] for row in rows if row[of] is not None] if of is not None else []
     if function == "count":
         return len(rows)
@@ -155,6 +169,11 @@ def computed(function: str, rows: list[Row], of: str | None) -> Any:
         return len(set(values))
     if function == "sum":
         return sum(values) if values else None
+    if function == "max":
+        return max(values, default=None)
+    if function == "previous":
+        before = [row[of] for row in rows if row is not own and row[of] is not None]
+        return before[-1] if before else None
     assert function == "avg", function
     with localcontext() as context:
         context.prec = 60
