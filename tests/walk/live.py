@@ -6,7 +6,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def _of_features(rule_set: RuleSet, found: pa.Table) -> Iterator[Hashable]:
         for rule in rules:
             if (fired := row[f"{rule.rule_id}.fired"]) is not None:
                 names = (named.name for named in rule.named_features())
-                yield row["id"], rule.rule_id, fired, *(_number(row[f"{rule.rule_id}.{name}"]) for name in names)
+                yield row["id"], rule.rule_id, fired, *(_value(row[f"{rule.rule_id}.{name}"]) for name in names)
 
 
 def _of_evaluations(rule_set: RuleSet, evaluations: Sequence[Row]) -> Iterator[Hashable]:
@@ -154,8 +154,12 @@ def _of_evaluations(rule_set: RuleSet, evaluations: Sequence[Row]) -> Iterator[H
         if not rule.is_short:
             terms = {term["name"]: term for term in json.loads(row["terms"])}
             values = [terms[named.name]["value"] for named in rule.named_features()]
-        yield row["event_id"], rule.rule_id, row["fired"], *map(_number, values)
+        yield row["event_id"], rule.rule_id, row["fired"], *map(_value, values)
 
 
-def _number(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool) else Decimal(value)
+def _value(value: Any) -> Any:
+    """A number as such, however it is given; a text that is none as it is."""
+    try:
+        return value if value is None or isinstance(value, bool) else Decimal(value)
+    except InvalidOperation:
+        return value
