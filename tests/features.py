@@ -95,6 +95,7 @@ def with_features(plan: GroupPlan, wanted: list[Wanted]) -> GroupPlan:
         second=np.array([column(one.second if one else None) for one in chosen], np.int64),
         counted=np.array([column(one.counted if one else None) for one in chosen], np.int64),
         parameter=np.array([one.hundredths if one else 0 for one in chosen], np.int64),
+        steps=plan.feature_arrays.steps[before],
         window=plan.feature_arrays.window[before],
         patience_ms=plan.feature_arrays.patience_ms[before],
         on_trial=plan.feature_arrays.on_trial[before],

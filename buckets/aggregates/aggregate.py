@@ -78,6 +78,7 @@ class Aggregate(ABC):
         needs_raw_events: whether it looks at single events, so that its window has to lie in the tail.
         by_value: whether it counts events that share the value of its field, which is a grouping of its own.
         needs_p: whether it requires a percentile.
+        needs_steps: whether it requires steps.
         adds_up: whether each event adds its value, or 1, to it, so that an explanation shows what it comes to.
     """
 
@@ -91,6 +92,7 @@ class Aggregate(ABC):
     needs_raw_events: ClassVar[bool] = False
     by_value: ClassVar[bool] = False
     needs_p: ClassVar[bool] = False
+    needs_steps: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
 
     def of_p(self, p: Decimal) -> "Aggregate":

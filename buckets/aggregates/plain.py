@@ -18,7 +18,8 @@ class CountedEvents:
     """The events that an aggregate counts, by time and those of one time as they arrived."""
 
     times_ms: Sequence[int]  # when each happened
-    # the value of each: an integer of a measure or a `long`, a text, or a boolean; None where it looks at no field
+    # the value of each: an integer of a measure or a `long`, a text, or a boolean; of a sequence which steps it passes;
+    # None where it looks at no field
     values: Sequence[Any]
     own: int | None  # the index of the event whose window it is; None where it does not count itself
     end_ms: int  # the time of that event

@@ -18,6 +18,7 @@ from buckets.aggregates.component import (
     PERCENTILE,
     PREVIOUS,
     PREVIOUS_TIME,
+    SEQUENCE,
 )
 from buckets.compiled import inlined, leaf
 from buckets.kernel.context import Context
@@ -194,6 +195,46 @@ def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features
     return FoundValue(value, micro, lower, upper, events, events, events + maybe)
 
 
+@leaf
+def _last_passing(timeline: Timeline, column, first, end):
+    """Return the last of cells `[first, end)` with an event that passes, -1 without one. Cost: O(log cells)."""
+    low, high = first, end  # The cell lies in [low, high), if some does.
+    while low < high:
+        middle = (low + high) // 2
+        passing, _ = total(timeline, column, middle, end)
+        if passing > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1 if low > first else np.int64(-1)
+
+
+@leaf
+def _find_sequence(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own):
+    """Find whether an event is the last of steps. Cost: O(steps * log cells).
+
+    From the event back, the latest that can be a step is one: so the first step is as late as it can be, and the fewest
+    events lie between. Where a cell has several events their order is not known, and nothing is but the last step.
+    """
+    window, without, at = features.window[feature], features.second[feature], own
+    first, last_step = min(edges.inside[window], own), np.int64(0)
+    while last_step + 1 < features.steps.shape[1] and features.steps[feature, last_step + 1] >= 0:
+        last_step += 1
+    is_last = timeline.extremes[1, features.steps[feature, last_step], own] > 0
+    for step in range(last_step - 1, -1, -1):
+        if is_last and at >= 0:
+            at = _last_passing(timeline, features.steps[feature, step], first, at)
+    is_found = is_last and at >= 0
+    if is_found and without >= 0:
+        between, _ = total(timeline, without, at + 1, own)
+        is_found = between == 0
+    events = timeline.prefix_count[own] - timeline.prefix_count[first]
+    is_known = not is_last or (events == own - first and not edges.is_uncertain[window])
+    value, one = np.int64(is_found), np.int64(1)
+    lower, upper = (value, value) if is_known else (np.int64(0), one)
+    return FoundValue(value, np.int64(0), lower, upper, one, one, one)
+
+
 @inlined
 def _append_rows(found: FoundValue, features: FeatureArrays, feature, numbers, event, rows: Rows, used):
     """Append a row for each rule of a feature; returns the number of rows used."""
@@ -245,6 +286,8 @@ def append_event_features(
         if features.operation[feature] == PAIRS:
             begin, events = list_pairs(timeline, edges, features, feature, own, pairs)
             found = FoundValue(begin, np.int64(0), begin, begin, events, events, events)
+        elif features.operation[feature] == SEQUENCE:
+            found = _find_sequence(timeline, edges, features, feature, own)
         elif features.operation[feature] >= PERCENTILE:
             found = find_ranked(timeline, edges, ranked, features, feature, event)
         else:

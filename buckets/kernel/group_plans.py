@@ -104,6 +104,7 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
             features.second[a:b],
             features.counted[a:b],
             features.parameter[a:b],
+            features.steps[a:b],
             features.window[a:b],
             features.patience_ms[a:b],
             features.on_trial[a:b],

@@ -25,6 +25,7 @@ from buckets.rules.completeness import as_arrays
 from buckets.rules.feature import Limit, Part
 from buckets.rules.group import Group, canonical_group_id, kernel_limit
 from buckets.rules.rule import Rule, extra_digits, value_scale
+from buckets.rules.steps import MOST_STEPS
 from buckets.time_zone import period_starts_ms
 from buckets.timeline.tiers import Tiers
 
@@ -51,9 +52,13 @@ class FeatureArrays(NamedTuple):
 
     operation: Int64s  # int64, what is computed, one of `buckets.aggregates.component`
     measure: Int64s  # int64, the column that it is of; 0 where it needs none
-    second: Int64s  # int64, a second column, where pairs of values are counted; NO_COLUMN for none
+    # int64, a second column, where pairs of values are counted; of a sequence that with 1 in events that must not come
+    # between its steps; NO_COLUMN for none
+    second: Int64s
     counted: Int64s  # int64, the column that holds 1 in events that count; NO_COLUMN where all count
     parameter: Int64s  # int64, of a percentile in hundredths of a per cent; 0 for all others
+    # int64 `(features, MOST_STEPS)`, of a sequence the columns that hold 1 in events that are its steps; NO_COLUMN else
+    steps: Int64s
     window: Int64s  # int64, the window's index in `GroupPlan.windows`
     patience_ms: Int64s  # int64, how far behind its key's clock an event may be to be evaluated
     on_trial: npt.NDArray[np.bool_]  # bool, whether its rules are on trial (SHADOW), which changes nothing for others
@@ -245,6 +250,7 @@ class _Feature(NamedTuple):
     most: int
     gap_ms: int
     on_trial: bool
+    steps: tuple[int, ...] = ()
     resetting: int = NO_RULE
     in_effect_ms: tuple[int, int] = _ALWAYS
 
@@ -304,7 +310,8 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     window = part.window.reach_ms, until_ms, period, part.window.last, part.window.session_ms
     if is_listed:
         return _Feature(PAIRS, of, NO_COLUMN, counted, 0, *window, part.on_trial)
-    return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial)
+    steps = tuple(column[track.name] for track in part.steps)
+    return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial, steps)
 
 
 def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:
@@ -336,6 +343,7 @@ def _feature_arrays(
         second=_int64s([feature.second for feature in features]),
         counted=_int64s([feature.counted for feature in features]),
         parameter=_int64s([feature.parameter for feature in features]),
+        steps=_int64s([_padded(feature.steps) for feature in features]).reshape(len(features), MOST_STEPS),
         window=_int64s([windows.index(feature.window) for feature in features]),
         patience_ms=_int64s([_patience_ms(feature, lateness_ms, tail_ms) for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
@@ -347,6 +355,10 @@ def _feature_arrays(
         other_from=falling_from + _int64s([ordered.falling for ordered in features.values()]),
         rules_end=end,
     )
+
+
+def _padded(columns: tuple[int, ...]) -> list[int]:
+    return [*columns, *[NO_COLUMN] * (MOST_STEPS - len(columns))]
 
 
 def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> int:

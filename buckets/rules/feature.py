@@ -29,6 +29,7 @@ from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
+from buckets.rules.steps import MOST_STEPS, StepField, step_filter, steps_in_words
 from buckets.rules.this_event import names_this, split_filter, window_fields
 from buckets.time_zone import LONGEST_PERIODS_MS, is_zone, period_starts_ms
 
@@ -241,12 +242,14 @@ class Part:
     on_trial: bool  # whether only rules on trial need it
     parameter: int = 0  # of a percentile, which one it is in hundredths of a per cent; 0 for all else
     paired: SqlFilter | None = None  # what events of the window have to be to the event itself; None for anything
+    steps: tuple[Track, ...] = ()  # of a sequence, which events are its steps; those of `second` must not come between
 
     @property
     def tracks(self) -> tuple[Track, ...]:
         """What it reads."""
         compared = () if self.paired is None else (Track("value", name) for name in window_fields(self.paired))
-        return tuple(track for track in (self.column, self.second, self.counted, *compared) if track is not None)
+        tracks = self.column, self.second, self.counted, *compared, *self.steps
+        return tuple(track for track in tracks if track is not None)
 
 
 ALERT_ID = "alert_id"
@@ -296,6 +299,9 @@ class Feature(BaseModel):
         where: which events it counts; None for those of the rule.
         group_by: by which fields it groups; None for those of the rule.
         p: of a percentile, of how many per cent it is; None for all other functions.
+        steps: of a sequence, what came, in this order; None for all other functions.
+        step_field: of which field steps are values; None where they are filters.
+        without: of a sequence, what did not come between its first step and its last; None for anything.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -306,6 +312,9 @@ class Feature(BaseModel):
     where: FilterField | None = Field(default=None)
     group_by: tuple[str, ...] | None = None
     p: Decimal | None = None
+    steps: tuple[StepField, ...] | None = Field(default=None, min_length=2, max_length=MOST_STEPS)
+    step_field: str | None = None
+    without: StepField | None = None
 
     @field_validator("window", mode="before")
     @classmethod
@@ -373,6 +382,39 @@ class Feature(BaseModel):
             raise ValueError(message)
         return self
 
+    @model_validator(mode="after")
+    def _steps_where_needed(self) -> "Feature":
+        needs, message = AGGREGATES[self.function].needs_steps, ""
+        if needs and self.steps is None:
+            message = "sequence needs `steps`, as in {function: sequence, step_field: type, steps: [login, transfer]}"
+        elif not needs and (self.steps, self.step_field, self.without) != (None, None, None):
+            message = f"{self.function} has no `steps`, `step_field` or `without`; leave them out"
+        elif needs and self.where is not None:
+            message = "a sequence has no `where`: its steps say which events they are; write it into each of them"
+        elif needs and not self.window.holds_its_event:
+            message = "the window of a sequence ends with its event, the last step; leave out `exclude` and `offset`"
+        if message:
+            raise ValueError(message)
+        assert len(self.step_filters) == len(self.steps or ())
+        return self
+
+    @property
+    def step_filters(self) -> tuple[SqlFilter, ...]:
+        """Return what events have to be to be its steps."""
+        return tuple(step_filter(step, self.step_field) for step in self.steps or ())
+
+    @property
+    def between(self) -> SqlFilter | None:
+        """Return what no event between its first step and its last is; None for anything."""
+        return None if self.without is None else step_filter(self.without, self.step_field)
+
+    @property
+    def filters(self) -> dict[tuple[str, ...], Filter]:
+        """Return all its filters, by where in it they are written."""
+        written: dict[tuple[str, ...], Filter] = {("where",): self.where} if self.where else {}
+        written |= {("steps", str(at)): where for at, where in enumerate(self.step_filters)}
+        return written if self.between is None else {**written, ("without",): self.between}
+
     @model_serializer(mode="wrap")
     def _what_is_given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
@@ -431,7 +473,11 @@ class NamedFeature:
         if self.counted and operation == COUNT:
             operation, column = SUM, Track("one", None, self.counted)
         second = None if component.second is None else Track(component.second, self.feature.of, self.counted)
-        return Part(operation, column, second, counted, self.feature.window, self.on_trial, component.parameter)
+        if self.feature.between is not None:
+            second = Track("one", None, self.feature.between)
+        steps = tuple(Track("one", None, where) for where in self.feature.step_filters)
+        window, on_trial = self.feature.window, self.on_trial
+        return Part(operation, column, second, counted, window, on_trial, component.parameter, steps=steps)
 
     def _track(self, component: Component) -> Track | None:
         return None if component.column is None else Track(component.column, self.feature.of, self.counted)
@@ -439,6 +485,8 @@ class NamedFeature:
     def phrase_over(self, counted: Counted) -> str:
         """Return what it computes over events or alerts, in English: `the sum of paymentAmount`."""
         phrase = self.feature.aggregate.phrase.replace("event", counted.removesuffix("s"))
+        if self.feature.steps is not None:
+            return f"{phrase} {steps_in_words(self.feature.steps, self.feature.step_field, self.feature.without)}"
         return " ".join(part for part in (phrase, self.feature.of) if part)
 
 

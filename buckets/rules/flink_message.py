@@ -59,7 +59,8 @@ def _hidden(rule: Rule) -> Iterator[tuple[tuple[str, ...], str | None]]:
     names: list[tuple[tuple[str, ...], str]] = [(("group_by",), field) for field in rule.group_by]
     names += [(("tags", str(index)), tag) for index, tag in enumerate(rule.tags)]
     for name, feature in rule.features.items():
-        filters["features", name, "where"] = feature.where or ()
+        filters |= {("features", name, *location): where for location, where in feature.filters.items()}
+        names.append((("features", name, "step_field"), feature.step_field or ""))
         names += [(("features", name, "group_by"), field) for field in feature.group_by or ()]
         names.append((rule.written_at("features", name, "of"), feature.of or ""))
     for location, where in filters.items():
@@ -108,7 +109,14 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
         if name in schema.all_fields:
             yield location, f"{name} is also a field of event schema {schema.name!r}; give the feature another name"
         yield from _grouping_faults(feature.group_by or (), (*location, "group_by"), schema)
-        yield from _filter_faults(feature.where or (), (*location, "where"), schema)
+        for within, where in feature.filters.items():
+            yield from _filter_faults(where, (*location, *within), schema)
+        if feature.step_field is not None and schema.attributes.get(feature.step_field) != "string":
+            shown = short_line(repr(feature.step_field))
+            yield (
+                (*location, "step_field"),
+                f"{shown} is not an attribute of event schema {schema.name!r} that is a text",
+            )
         takes = feature.aggregate.takes
         declared = [each for each in (*schema.attributes, *schema.measures) if field_kind(each, schema) in takes]
         if feature.of is not None and feature.of not in declared:

@@ -17,6 +17,7 @@ from buckets.rules.group import Group
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from buckets.rules.score import SqlScore
+from buckets.rules.steps import renamed_step
 
 Names = Mapping[str, str]  # The new name of each field that is renamed
 
@@ -77,6 +78,7 @@ def renamed_rule(rule: Rule, names: Names) -> Rule:
         _rename_grouping(feature, mine)
         if "of" in feature:
             feature["of"] = mine.get(feature["of"], feature["of"])
+        _rename_steps(feature, mine)
     without = {name: new for name, new in mine.items() if name not in rule.features}
     if "when" in written:
         written["when"] = renamed_sql(rule.when.text, without)
@@ -103,6 +105,16 @@ def _rename_grouping(written: dict[str, Any], names: Names) -> None:
         written["group_by"] = [names.get(field, field) for field in written["group_by"]]
     if written.get("where") is not None:
         written["where"] = renamed_written(written["where"], names)
+
+
+def _rename_steps(written: dict[str, Any], names: Names) -> None:
+    field = written.get("step_field")
+    if "steps" in written:
+        written["steps"] = [renamed_step(step, field, names) for step in written["steps"]]
+    if "without" in written:
+        written["without"] = renamed_step(written["without"], field, names)
+    if field is not None:
+        written["step_field"] = names.get(field, field)
 
 
 def _renamed_tracks(group: Group, names: Names) -> dict[str, str]:

@@ -275,7 +275,7 @@ class Rule(BaseModel):
     @property
     def filter_fields(self) -> frozenset[str]:
         """Return the fields that its filters, its condition and its score name."""
-        wheres = [self.where, *(feature.where or () for feature in self.features.values())]
+        wheres = [self.where, *(where for feature in self.features.values() for where in feature.filters.values())]
         named = [name for sql in self._computed for name in condition_fields(sql, self.features)]
         return frozenset(named).union(*(map(field_of, filter_fields(where)) for where in wheres))
 
@@ -292,7 +292,7 @@ class Rule(BaseModel):
     @property
     def lists(self) -> frozenset[str]:
         """Return the lists that its filters, its condition and its score look into."""
-        wheres = [self.where, *(feature.where or () for feature in self.features.values())]
+        wheres = [self.where, *(where for feature in self.features.values() for where in feature.filters.values())]
         return frozenset().union(*map(filter_lists, [*wheres, *self._computed]))
 
     @property
@@ -311,7 +311,7 @@ class Rule(BaseModel):
             fields = self.group_by if feature.group_by is None else feature.group_by
             if feature.aggregate.by_value and feature.of is not None and feature.of not in fields:
                 fields = (*fields, feature.of)
-            where = self.where if feature.where is None else feature.where
+            where = feature.where or () if feature.steps or feature.where is not None else self.where
             named.append(NamedFeature(name, feature, fields, self.group_where, where, self.state == "SHADOW"))
         return tuple(named)
 
@@ -377,7 +377,7 @@ class Rule(BaseModel):
 
     def _described(self, each: NamedFeature) -> str:
         where = f" where {describe_filter(each.where)}" if each.where != self.where else ""
-        if not each.where and self.where:
+        if not each.where and self.where and not each.feature.steps:
             where = " whatever they are"
         fields, by = each.feature.group_by, ""
         if fields is not None and frozenset(fields) != frozenset(self.group_by):

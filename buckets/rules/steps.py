@@ -1,0 +1,82 @@
+"""Steps of a sequence: `login`, `amount > 500`, or `{transfer: "amount > 500"}`.
+
+Where the feature names a field by `step_field`, a step is a value of it, and what a mapping gives beside the value must
+be true too. Where it names none, a step is a filter in SQL, which a mapping gives a name.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from buckets.events.derived_fields import renamed_sql
+from buckets.expressions.expression import quoted_name, quoted_text
+from buckets.printable import one_line, short_line
+from buckets.rules.condition import SqlFilter, parse_sql_filter
+
+MOST_STEPS: Final = 10
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step, as written."""
+
+    name: str  # what it is called; a value of the field of steps, or a filter where `sql` is None and there is no field
+    sql: str | None = None  # a filter beside the name; None for none
+
+
+def parse_step(written: Any) -> Step:
+    """Read a step as people write it; ValueError if it is neither a text nor a mapping from one text to another."""
+    if isinstance(written, Step):
+        return written
+    parts = (*written.items(),) if isinstance(written, Mapping) and len(written) == 1 else ((written, ""),)
+    ((name, sql),) = parts
+    if not isinstance(name, str) or not isinstance(sql, str) or not name.strip():
+        message = f"{short_line(repr(written))} is no step; write login, a filter in SQL, or {{transfer: amount > 500}}"
+        raise ValueError(message)
+    return Step(name, sql if isinstance(written, Mapping) else None)
+
+
+def _write_step(step: Step) -> str | dict[str, str]:
+    return step.name if step.sql is None else {step.name: step.sql}
+
+
+StepField = Annotated[Step, BeforeValidator(parse_step), PlainSerializer(_write_step)]
+"""A step as a field of a model: read and written as people write it."""
+
+
+@lru_cache(maxsize=4_096)
+def step_filter(step: Step, field: str | None) -> SqlFilter:
+    """Return what an event has to be to be a step; ValueError says at which column it cannot be read."""
+    if field is None:
+        where = parse_sql_filter(step.name if step.sql is None else step.sql)
+    else:
+        is_value = f"{quoted_name(field)} = {quoted_text(step.name)}"
+        where = parse_sql_filter(is_value)
+        if step.sql is not None:
+            parse_sql_filter(step.sql)
+            where = parse_sql_filter(f"{is_value} AND ({step.sql})")
+    if where.names_this:
+        message = f"{short_line(where.text)}: a step says what an event is by itself; it cannot name `this`"
+        raise ValueError(message)
+    return where
+
+
+def renamed_step(written: str | dict[str, str], field: str | None, names: Mapping[str, str]) -> str | dict[str, str]:
+    """Return a step, as it is written, under new names of fields, by the old ones."""
+    if isinstance(written, dict):
+        return {name: renamed_sql(sql, names) for name, sql in written.items()}
+    return written if field is not None else renamed_sql(written, names)
+
+
+def steps_in_words(steps: Iterable[Step], field: str | None, without: Step | None) -> str:
+    """Return steps in a sentence: `type login, transfer (amount > 500), without logout`."""
+    names = ", ".join(map(_in_words, steps))
+    ends = "" if without is None else f", without {_in_words(without)} between"
+    return f"{'' if field is None else f'{field} '}{names}{ends}"
+
+
+def _in_words(step: Step) -> str:
+    return one_line(step.name if step.sql is None else f"{step.name} ({step.sql})")
