@@ -82,6 +82,9 @@ def feature(function: str, **more: Any) -> dict[str, Any]:
         {"of": "country" if "string" in takes and not AGGREGATES[function].keeps_kind else "amount"} if takes else {}
     )
     of |= {"p": 95} if AGGREGATES[function].needs_p else {}
+    of |= (
+        {"steps": ["amount > 5000", "status = 'DECLINED'", "amount > 1000"]} if AGGREGATES[function].needs_steps else {}
+    )
     return {"function": function, "window": "1h"} | of | more
 
 

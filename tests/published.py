@@ -26,10 +26,14 @@ def rule_change_schema() -> str:
         f"The field that it is of; {', '.join(of_no_field[:-1])} and {of_no_field[-1]} need none."
     )
     feature["if"]["properties"]["function"]["enum"] = of_no_field
-    (of_p,) = feature["allOf"]
+    of_p, of_steps = feature["allOf"]
     of_p["if"]["properties"]["function"] = {
         "description": "Functions with a percentile.",
         "enum": [name for name, one in AGGREGATES.items() if one.needs_p],
+    }
+    of_steps["if"]["properties"]["function"] = {
+        "description": "Functions with steps.",
+        "enum": [name for name, one in AGGREGATES.items() if one.needs_steps],
     }
     short = published["$defs"]["rule"]["properties"]["aggregate"]
     short["properties"]["function"]["enum"] = list(SHORT_FUNCTIONS)

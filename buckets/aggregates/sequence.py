@@ -11,11 +11,11 @@ from buckets.aggregates.plain import CountedEvents, PlainValue
 _SEQUENCE = Component(SEQUENCE)
 
 
-def find_steps(passing: Sequence[Sequence[bool]], own: int) -> list[int] | None:
-    """Return which events are the steps of a sequence that ends with one of them: that which begins the latest.
+def latest_steps(passing: Sequence[Sequence[bool]], own: int) -> list[int | None]:
+    """Return which events are the steps of a sequence that ends with one of them, from that back the latest ones.
 
-    Of all sequences that end there it has the fewest events between its first step and its last, so that no other one
-    is without an event that must not come, if this one is not.
+    Of all sequences that end there theirs begins the latest, and has the fewest events between its first step and its
+    last.
 
     Args:
         passing: by event, by time and those of one time as they arrived, which steps it passes; and behind these
@@ -23,19 +23,21 @@ def find_steps(passing: Sequence[Sequence[bool]], own: int) -> list[int] | None:
         own: the event that is the last step.
 
     Returns:
-        The events, one for each step; None where there is no such sequence.
+        The event of each step; None of one that has none, and of those before it.
     """
-    found: list[int] = []
-    at = own + 1
-    for step in reversed(range(len(passing[own]) - 1)):
-        if step == len(passing[own]) - 2:
-            at = own if passing[own][step] else -1
-        else:
-            at = next((event for event in reversed(range(at)) if passing[event][step]), -1)
-        if at < 0:
-            return None
+    last = len(passing[own]) - 2
+    at = own if passing[own][last] else None
+    found = [at]
+    for step in reversed(range(last)):
+        at = next((event for event in reversed(range(at or 0)) if passing[event][step]), None)
         found.insert(0, at)
-    return None if any(passing[event][-1] for event in range(found[0] + 1, own)) else found
+    return found
+
+
+def coming_between(passing: Sequence[Sequence[bool]], found: Sequence[int | None], own: int) -> list[int]:
+    """Return the events that must not come, and came between the first step that was found and the last."""
+    first = next((event for event in found if event is not None), own)
+    return [event for event in range(first + 1, own) if passing[event][-1]]
 
 
 class _Sequence(Aggregate):
@@ -43,7 +45,7 @@ class _Sequence(Aggregate):
         "Whether this event is the last of `steps` that came in their order, and none that is `without` came between: "
         "true or false."
     )
-    phrase = "whether there came in this order"
+    phrase = "whether the event completes the sequence"
     takes = ()
     null_when = "never"
     is_boolean = True
@@ -68,7 +70,10 @@ class _Sequence(Aggregate):
         )
 
     def plain(self, events: CountedEvents, scale: int) -> PlainValue:
-        is_last = events.own is not None and find_steps(events.values, events.own) is not None
+        is_last = False
+        if events.own is not None:
+            found = latest_steps(events.values, events.own)
+            is_last = None not in found and not coming_between(events.values, found, events.own)
         return PlainValue(is_last, is_last)
 
 

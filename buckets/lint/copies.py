@@ -98,7 +98,8 @@ def _name(named: NamedFeature, is_compared_exactly: bool, schema: EventSchema | 
     where, window = _written(named.where, schema), feature.window
     special = repr(window) if window.this is not None or window.needs_raw_events else ""
     beside = window.reach_ms, window.offset_ms, window.exclude, special
-    return repr((function, feature.of, beside, where, sorted(named.fields), feature.p))
+    steps = [_written(each, schema) for each in (*feature.step_filters, feature.between or ())]
+    return repr((function, feature.of, beside, where, sorted(named.fields), feature.p, steps))
 
 
 def _written(where: Filter, schema: EventSchema | None) -> str:

@@ -97,7 +97,7 @@ class _Counts:
 
 
 def _filters(rule: Rule) -> list[Filter]:
-    written = (rule.where, *(feature.where for feature in rule.features.values()))
+    written = (rule.where, *(where for feature in rule.features.values() for where in feature.filters.values()))
     return [where for where in written if where and not names_this(where)]
 
 

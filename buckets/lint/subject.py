@@ -81,6 +81,10 @@ def _domain_of(
 ) -> Domain:
     aggregate, kind = named.feature.aggregate, feature_kind(named.feature, schema)
     domain = Domain(members=TRUTH.members, may_be_null=False)
+    if named.feature.steps:
+        whole = Expression("and", (named.feature.step_filters[-1].expression, filter_condition(rule.where, schema)))
+        if given(whole, of_events) is None:  # The event is the last step.
+            domain = replace(domain, members=frozenset([False]))
     if not aggregate.is_boolean:
         field, counts_itself = ValueRange(), False
         if is_exact(named, schema, engine):
@@ -165,8 +169,9 @@ class Subject:
             if rule.where:
                 yield FilterAt(rule, ("where",), rule.where)
             for name, feature in rule.features.items():
-                if feature.where and not names_this(feature.where):
-                    yield FilterAt(rule, ("features", name, "where"), feature.where, name)
+                for location, where in feature.filters.items():
+                    if not names_this(where):
+                        yield FilterAt(rule, ("features", name, *location), where, name)
 
 
 Needs = Literal["schema", "engine", "events", "silence"]

@@ -29,7 +29,7 @@ from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
-from buckets.rules.steps import MOST_STEPS, StepField, step_filter, steps_in_words
+from buckets.rules.steps import MOST_STEPS, StepField, check_step, step_filter, steps_in_words
 from buckets.rules.this_event import names_this, split_filter, window_fields
 from buckets.time_zone import LONGEST_PERIODS_MS, is_zone, period_starts_ms
 
@@ -312,7 +312,7 @@ class Feature(BaseModel):
     where: FilterField | None = Field(default=None)
     group_by: tuple[str, ...] | None = None
     p: Decimal | None = None
-    steps: tuple[StepField, ...] | None = Field(default=None, min_length=2, max_length=MOST_STEPS)
+    steps: tuple[StepField, ...] | None = None
     step_field: str | None = None
     without: StepField | None = None
 
@@ -389,13 +389,17 @@ class Feature(BaseModel):
             message = "sequence needs `steps`, as in {function: sequence, step_field: type, steps: [login, transfer]}"
         elif not needs and (self.steps, self.step_field, self.without) != (None, None, None):
             message = f"{self.function} has no `steps`, `step_field` or `without`; leave them out"
+        elif needs and not 2 <= len(self.steps or ()) <= MOST_STEPS:
+            message = f"a sequence has 2 to {MOST_STEPS} steps, not {len(self.steps or ())}"
         elif needs and self.where is not None:
             message = "a sequence has no `where`: its steps say which events they are; write it into each of them"
         elif needs and not self.window.holds_its_event:
             message = "the window of a sequence ends with its event, the last step; leave out `exclude` and `offset`"
         if message:
             raise ValueError(message)
-        assert len(self.step_filters) == len(self.steps or ())
+        without = () if self.without is None else (("without", self.without),)
+        for name, step in (*((f"steps[{at}]", each) for at, each in enumerate(self.steps or (), 1)), *without):
+            check_step(name, step, self.step_field)
         return self
 
     @property

@@ -109,14 +109,14 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
         if name in schema.all_fields:
             yield location, f"{name} is also a field of event schema {schema.name!r}; give the feature another name"
         yield from _grouping_faults(feature.group_by or (), (*location, "group_by"), schema)
-        for within, where in feature.filters.items():
-            yield from _filter_faults(where, (*location, *within), schema)
         if feature.step_field is not None and schema.attributes.get(feature.step_field) != "string":
             shown = short_line(repr(feature.step_field))
             yield (
                 (*location, "step_field"),
                 f"{shown} is not an attribute of event schema {schema.name!r} that is a text",
             )
+        for within, where in feature.filters.items():
+            yield from _filter_faults(where, (*location, *within), schema)
         takes = feature.aggregate.takes
         declared = [each for each in (*schema.attributes, *schema.measures) if field_kind(each, schema) in takes]
         if feature.of is not None and feature.of not in declared:

@@ -377,8 +377,8 @@ class Rule(BaseModel):
 
     def _described(self, each: NamedFeature) -> str:
         where = f" where {describe_filter(each.where)}" if each.where != self.where else ""
-        if not each.where and self.where and not each.feature.steps:
-            where = " whatever they are"
+        if not each.where and self.where:
+            where = "" if each.feature.steps else " whatever they are"
         fields, by = each.feature.group_by, ""
         if fields is not None and frozenset(fields) != frozenset(self.group_by):
             by = f" by {', '.join(fields)}" if fields else f" of all {self.on}"

@@ -64,6 +64,16 @@ def step_filter(step: Step, field: str | None) -> SqlFilter:
     return where
 
 
+def check_step(name: str, step: Step, field: str | None) -> None:
+    """See that a step, of which a name says where it is written, can be read; ValueError says what is wrong."""
+    try:
+        step_filter(step, field)
+    except ValueError as error:
+        hint = "" if field is not None else "; name the field of which steps are values, if they are, by `step_field`"
+        message = f"{name}: {error}{hint}"
+        raise ValueError(message) from None
+
+
 def renamed_step(written: str | dict[str, str], field: str | None, names: Mapping[str, str]) -> str | dict[str, str]:
     """Return a step, as it is written, under new names of fields, by the old ones."""
     if isinstance(written, dict):
@@ -72,11 +82,12 @@ def renamed_step(written: str | dict[str, str], field: str | None, names: Mappin
 
 
 def steps_in_words(steps: Iterable[Step], field: str | None, without: Step | None) -> str:
-    """Return steps in a sentence: `type login, transfer (amount > 500), without logout`."""
-    names = ", ".join(map(_in_words, steps))
-    ends = "" if without is None else f", without {_in_words(without)} between"
+    """Return steps in a sentence: `type login, then transfer (amount > 500), without logout between`."""
+    names = ", then ".join(map(step_in_words, steps))
+    ends = "" if without is None else f", without {step_in_words(without)} between"
     return f"{'' if field is None else f'{field} '}{names}{ends}"
 
 
-def _in_words(step: Step) -> str:
+def step_in_words(step: Step) -> str:
+    """Return a step in a sentence: `transfer (amount > 500)`."""
     return one_line(step.name if step.sql is None else f"{step.name} ({step.sql})")

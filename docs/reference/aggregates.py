@@ -21,6 +21,8 @@ _END = """
 - `same_count` adds the field to the grouping: it is a count in a group of its own.
 - `percentile` takes `p`, a number above 0 and up to 100 with at most two digits after the point, as in
   `{function: percentile, of: paymentAmount, p: 95}`.
+- `sequence` takes `steps`, and may have `step_field` and `without`: see [write
+  rules](../guides/write-rules.md#sequences).
 - `first`, `last`, `mode` and `previous` of a text or a boolean are a text or a boolean.
 - An event with a null in the field is left out of the aggregate. See [missing
   fields](../explanation/missing-fields.md).

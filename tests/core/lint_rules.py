@@ -106,6 +106,9 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     more = {} if where is None or draw(st.booleans()) else {"where": where}
     beside = draw(st.sampled_from([{}, {}, {}, {"exclude": "current"}, {"offset": "4ms"}]))
     window = {"length": draw(LENGTHS), "left": left, **beside}
+    if aggregate.needs_steps:
+        steps = {"steps": draw(st.lists(WHERES.filter(lambda where: isinstance(where, str)), min_size=2, max_size=3))}
+        return {**feature, **steps, "window": {"length": draw(LENGTHS), "left": left}}
     last = {"last": draw(st.integers(1, 3)), "within": "60s"}
     return {**feature, **more, "window": draw(st.sampled_from([window, window, last]))}
 
@@ -126,7 +129,7 @@ def lint_rules(draw: st.DrawFn, number: int) -> dict[str, Any]:
         for feature in rule["features"].values():
             feature.pop("where", None)
             feature |= {"of": "amount"} if "of" in feature else {}
-    numbers = [name for name, feature in rule["features"].items() if not AGGREGATES[feature["function"]].is_boolean]
+    numbers = [name for name, feature in rule["features"].items() if kind_of(feature) == "number"]
     parts = [draw(tests_of(name, feature, numbers)) for name, feature in rule["features"].items()]
     if draw(st.booleans()):
         parts.append(draw(st.sampled_from(["amount > 0", "amount < 0", "kind = 'c'", "n = 2", "flag"])))
@@ -136,10 +139,15 @@ def lint_rules(draw: st.DrawFn, number: int) -> dict[str, Any]:
 KINDS: Any = {"flag": "boolean", "kind": "string"}
 
 
+def kind_of(feature: dict[str, Any]) -> str:
+    """What the values of a feature are."""
+    return AGGREGATES[feature["function"]].kind(KINDS.get(feature.get("of", "")))
+
+
 @st.composite
 def tests_of(draw: st.DrawFn, name: str, feature: dict[str, Any], others: list[str]) -> str:
     """A comparison of a feature."""
-    kind = AGGREGATES[feature["function"]].kind(KINDS.get(feature.get("of", "")))
+    kind = kind_of(feature)
     if kind == "text":
         return draw(st.sampled_from([f"{name} = 'a'", f"{name} <> kind", f"{name} IS NULL", f"{name} IN ('a', 'z')"]))
     if kind == "boolean":

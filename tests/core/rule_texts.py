@@ -59,6 +59,7 @@ WINDOWS: Any = st.one_of(
 WRITTEN_NUMBERS: Any = st.sampled_from(
     ["0", "1", "-1", "2.5", "1e3", "0.000000000000000000001", "9223372036854775807", "-9223372036854775808", "1e37"]
 )
+TEXTS: Any = st.sampled_from(["login", "it's", "a b", "-- x", "%", "é"])
 NAMES: Any = st.one_of(
     st.sampled_from(["recent", "usual", "f0", "f1", "_", "Sum", "order", "select", "when", "flag", "amount", "time"]),
     st.sampled_from(["from", "case", "true", "null", "not", "end", "group", "interval", "date", "a" * 100, "a" * 101]),
@@ -70,6 +71,14 @@ NAMES: Any = st.one_of(
 def features(draw: st.DrawFn) -> dict[str, Any]:
     function = draw(st.sampled_from(sorted(FUNCTIONS)))
     found: dict[str, Any] = {"function": function, "window": draw(WINDOWS)}
+    if AGGREGATES[function].needs_steps:
+        values = st.one_of(TEXTS, TEXTS.map(lambda text: {text: "amount > 0 OR `kind of it` = 'a'"}))
+        filters = FILTERS.filter(lambda where: isinstance(where, str))
+        field = draw(st.sampled_from([None, "kind of it"]))
+        steps = filters if field is None else values
+        found |= {"steps": draw(st.lists(steps, min_size=2, max_size=10))}
+        found |= {} if field is None else {"step_field": field}
+        return found | draw(st.sampled_from([{}, {"without": draw(steps)}]))
     if FUNCTIONS[function]:
         found["of"] = draw(st.sampled_from(FUNCTIONS[function]))
     if draw(st.integers(0, 2)) == 0:

@@ -43,6 +43,11 @@ FUNCTIONS: dict[str, tuple[str | None, ...]] = {
 }
 KINDS: Any = {"kind": "string", "card": "string", "vip": "boolean"}
 WHERES = [None, "kind = 'a'", "amount > 2 OR vip", {"kind": "b", "amount": {"<=": "5"}}]
+SEQUENCES: list[dict[str, Any]] = [
+    {"steps": ["a", {"b": "amount > 1"}], "step_field": "kind"},
+    {"steps": ["amount > 2", "n > 0 OR vip"], "without": "kind = 'b'"},
+    {"steps": ["vip", {"small": "amount <= 5"}, "amount >= 1"]},
+]
 COMPARED = st.sampled_from([">", "<="])
 LIMITS = ["0", "1", "2", "5.5", "12"]
 
@@ -85,7 +90,9 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             components = AGGREGATES[function].components(counts_all=False)
             if "last" not in features[name]["window"] and all(each.operation < PERCENTILE for each in components):
                 counted = draw(st.sampled_from([counted, counted, "n >= this.n", "kind <> this.kind AND n > -1"]))
-            features[name] |= {} if counted is None else {"where": counted}
+            features[name] |= {} if counted is None or AGGREGATES[function].needs_steps else {"where": counted}
+            if AGGREGATES[function].needs_steps:
+                features[name] |= draw(st.sampled_from(SEQUENCES)) | {"window": draw(window)}
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
         kinds = {
@@ -350,7 +357,8 @@ def test_every_function_is_computed_again(rows, where, window, data):
         name = f"{function}_" if len(FUNCTIONS[function]) == 1 else f"{function}_{of}"
         features[name] = {"function": function, "window": window} | ({"of": of} if of else {})
         features[name] |= {"p": "37.5"} if AGGREGATES[function].needs_p else {}
-        features[name] |= {"where": where} if where else {}
+        features[name] |= {"where": where} if where and not AGGREGATES[function].needs_steps else {}
+        features[name] |= SEQUENCES[1] if AGGREGATES[function].needs_steps else {}
     when = "is_first_ OR sum_ > 3 OR stddev_ IS NULL"
     every = Rule.model_validate({"rule_id": "r0", "group_by": ["payer"], "features": features, "when": when})
     with tempfile.TemporaryDirectory() as folder:

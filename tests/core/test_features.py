@@ -135,7 +135,7 @@ def shown(function: str, of: str | None, number: Any) -> Any:
 
 
 FIELDS = {(): (), NUMBERS: ("amount", "n"), ANY_FIELD: ("amount", "n", "kind", "flag", "bene")}
-FUNCTIONS = {name: FIELDS[aggregate.takes] for name, aggregate in AGGREGATES.items()}
+FUNCTIONS = {name: FIELDS[aggregate.takes] for name, aggregate in AGGREGATES.items() if not aggregate.needs_steps}
 
 
 @st.composite

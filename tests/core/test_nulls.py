@@ -56,6 +56,9 @@ def features(draw) -> dict[str, Any]:
         "group_by": draw(st.sampled_from([None, None, *GROUPINGS])),
         "p": "50" if AGGREGATES[function].needs_p else None,
     }
+    if AGGREGATES[function].needs_steps:
+        steps = ["kind = 'a'", {"large": "amount > 1"}, "vip OR fee > 0"]
+        written |= {"steps": steps, "without": draw(st.sampled_from([None, "account = 1"])), "where": None}
     return {name: value for name, value in written.items() if value is not None}
 
 
@@ -156,6 +159,12 @@ PASSES = {
 }
 
 
+def steps_of(row: Row, has_without: bool) -> tuple[bool, ...]:
+    """Which steps of the sequences above a payment passes, and whether it must not come between."""
+    is_large, has_fee = ((row[name] or 0) > least for name, least in (("amount", 1), ("fee", 0)))
+    return row["kind"] == "a", is_large, row["vip"] is True or has_fee, has_without and row["account"] == 1
+
+
 def passes(where: Any):
     return PASSES["vip" if isinstance(where, dict) else str(where)]
 
@@ -179,6 +188,8 @@ def test_a_feature_leaves_out_what_has_no_value_and_is_null_outside_of_its_group
             counted = value_at(named.fields, row, came, feature.window, of, counts)
             scale = 2 if of == "amount" else 0
             values = [None if of is None else scaled(other[of], scale) for other in counted]
+            if feature.steps:
+                values = [steps_of(other, feature.without is not None) for other in counted]
             own = next((index for index, other in enumerate(counted) if other is row), None)
             events = CountedEvents([other["at"] for other in counted], values, own, row["at"])
             expected = feature.aggregate.plain(events, scale).shown

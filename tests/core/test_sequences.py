@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.rules.feature import Feature
+from buckets.rules.flink_message import check_against_schema
 from tests.laws import examples
 
 SCHEMA = buckets.EventSchema.model_validate(
@@ -24,7 +25,10 @@ SEQUENCES: dict[str, dict[str, Any]] = {
     "three": {"step_field": "kind", "steps": ["a", "b", {"c": "amount > 1"}]},
     "without": {"step_field": "kind", "steps": ["a", "b", "c"], "without": "d"},
     "repeated": {"step_field": "kind", "steps": ["a", "a", "a", "b"], "without": "b"},
-    "filters": {"steps": ["flag", {"large": "amount >= 2"}, "kind IN ('a', 'b')"], "without": "kind = 'c' AND NOT flag"},
+    "filters": {
+        "steps": ["flag", {"large": "amount >= 2"}, "kind IN ('a', 'b')"],
+        "without": "kind = 'c' AND NOT flag",
+    },
     "itself": {"steps": ["amount > 0", "flag", "amount > 0"], "without": "flag AND kind = 'd'"},
 }
 WINDOWS: list[Any] = [
@@ -141,3 +145,75 @@ def test_an_event_is_the_last_step_if_some_choice_of_events_is_the_sequence(wind
                     seen += 1
         begin = end
     assert seen or where or late == "add"
+
+
+def sequence(**written: Any) -> dict[str, Any]:
+    return {"function": "sequence", "steps": ["a", "b"], "step_field": "kind", "window": "1h"} | written
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"function": "sequence", "window": "1h"},
+        {"function": "count", "window": "1h", "steps": ["flag", "flag"]},
+        {"function": "count", "window": "1h", "without": "flag"},
+        sequence(where="flag"),
+        sequence(of="kind"),
+        sequence(window={"length": "1h", "exclude": "current"}),
+        sequence(window={"length": "1h", "offset": "1h"}),
+        sequence(steps=["a"]),
+        sequence(steps=["a"] * 11),
+        sequence(steps=["a", {"b": "amount > 1", "c": "flag"}]),
+        sequence(steps=["a", 3]),
+        sequence(steps=["a", " "]),
+        sequence(steps=["a", {"b": "amount >"}]),
+        sequence(steps=["a", {"b": "1 = 1) OR (1 = 1"}]),
+        sequence(steps=["a", {"b": "amount > this.amount"}]),
+        sequence(step_field=None, steps=["flag", "change address"]),
+    ],
+)
+def test_a_sequence_that_makes_no_sense_is_refused(written, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
+        Feature.model_validate(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "location"),
+    [
+        (sequence(step_field="flag"), ("features", "s", "step_field")),
+        (sequence(steps=["a", {"b": "amont > 1"}]), ("features", "s", "steps", "1")),
+        (sequence(without={"c": "nothing"}), ("features", "s", "without")),
+        (sequence(step_field=None), ("features", "s", "steps", "0")),
+    ],
+)
+def test_steps_that_do_not_fit_the_event_schema_are_refused(written, location):
+    rule = buckets.Rule.model_validate({"rule_id": "r", "group_by": ["k"], "features": {"s": written}, "when": "s"})
+    fault = check_against_schema(rule, SCHEMA)
+    assert fault is not None
+    assert fault[0] == location
+
+
+def test_a_sequence_is_written_as_it_was_and_said_in_words():
+    written = sequence(steps=["a", {"b": "amount > 500"}], without="c")
+    described = {"rule_id": "r", "group_by": ["k"], "where": "flag", "features": {"s": written}, "when": "s"}
+    rule = buckets.Rule.model_validate(described)
+    assert rule.features["s"].model_dump(mode="json", by_alias=True)["steps"] == written["steps"]
+    assert buckets.Rule.model_validate_json(rule.model_dump_json(by_alias=True)) == rule
+    assert rule.sentence() == (
+        "For events of the same k where flag = TRUE: s is true; s is whether the event completes the sequence "
+        "kind a, then b (amount > 500), without c between over the last 1h"
+    )
+
+
+def test_a_sequence_beyond_the_tail_is_refused(as_worded):
+    engine = buckets.EngineSettings.model_validate({"precision": {"tail": "2s", "resolution": "1s"}})
+    with pytest.raises(buckets.BucketsError, check=as_worded):
+        buckets.Evaluator([rule({"length": "3s"})], SCHEMA, engine)
+
+
+def test_a_step_field_is_a_text():
+    written = {"rule_id": "r", "group_by": ["k"], "features": {"s": sequence(step_field="kin")}, "when": "s"}
+    assert check_against_schema(buckets.Rule.model_validate(written), SCHEMA) == (
+        ("features", "s", "step_field"),
+        "'kin' is not an attribute of event schema 'event' that is a text",
+    )

@@ -63,6 +63,16 @@ class WindowArrival:
 
 
 @dataclass(frozen=True)
+class StepThen:
+    """A step of a sequence, or what came between its steps and must not."""
+
+    name: str  # as the rule has it
+    event_id: str | None  # of the latest event that can be the step; None without one
+    time_ms: int | None  # when that happened
+    came_between: bool = False  # whether it is no step, and must not have come
+
+
+@dataclass(frozen=True)
 class RecordedValue:
     """A value as the job has it."""
 
@@ -104,6 +114,7 @@ class FeatureThen:
     reset_ms: int | None = None  # the alert that has reset it, if one has: what is not later does not count
     entries: tuple[WindowArrival, ...] = ()  # what arrived with a time in the window, by time
     left_out: int = 0  # how many more there are, between the first and the last that are here
+    steps: tuple[StepThen, ...] = ()  # of a sequence its steps, and after these what must not have come
     # the event from which on the sum or the count of a rule is over its limit; None where it is not
     over: WindowArrival | None = None
     fates: Mapping[str, int] = field(default_factory=dict)  # how many of each fate there are

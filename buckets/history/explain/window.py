@@ -7,18 +7,22 @@ from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.plain import CountedEvents, PlainValue
-from buckets.history.explain.explanation import FeatureThen, RecordedValue, WindowArrival, compare
+from buckets.aggregates.sequence import coming_between, latest_steps
+from buckets.history.explain.explanation import FeatureThen, RecordedValue, StepThen, WindowArrival, compare
 from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import IN_TIMELINE, KeyHistory, Target, find_group
 from buckets.numbers.fixed_point import format_scaled
-from buckets.rules.feature import NamedFeature
+from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import describe_filter
 from buckets.rules.group import COUNT_TRACK
 from buckets.rules.rule import Rule
+from buckets.rules.steps import Step, step_in_words
 
+Int64s = npt.NDArray[np.int64]
 Recomputed = tuple[FeatureThen, PlainValue]
 """A recomputed feature: what an explanation shows, and the exact value."""
 _NOTES: Final = {
@@ -83,6 +87,7 @@ def explain_window(
         counts &= arrivals.times_ms[rows] > reset_ms
     counted = rows[counts]
     values = [None] * len(counted) if of is None else arrivals.columns[of].take(pa.array(counted)).to_pylist()
+    values = values if not named.feature.steps else _passing_steps(past, named.feature, arrivals, counted)
     own = np.flatnonzero(counted == history.target)
     events = CountedEvents(arrivals.times_ms[counted].tolist(), values, int(own[0]) if len(own) else None, time_ms)
     measure = arrivals.schema.measures.get(of or "")
@@ -121,11 +126,37 @@ def explain_window(
         reset_ms=reset_ms,
         entries=tuple(map(entry, shown)),
         left_out=len(chosen) - len(shown),
+        steps=_steps(named.feature, arrivals, counted, events) if named.feature.steps else (),
         over=None if over is None else entry(over),
         fates=dict(fates),
         count=len(counted),
     )
     return feature, plain
+
+
+def _passing_steps(past: Past, feature: Feature, arrivals: Arrivals, rows: Int64s) -> list[tuple[bool, ...]]:
+    """Return which steps of a sequence arrivals pass, and whether they must not come between, each as a tuple."""
+    ordered, none = np.sort(rows), np.zeros(len(rows), np.bool_)
+    passing = [past.passing(where, arrivals.take(ordered)) for where in feature.step_filters]
+    passing.append(none if feature.between is None else past.passing(feature.between, arrivals.take(ordered)))
+    return [tuple(row) for row in np.stack(passing, axis=1)[np.searchsorted(ordered, rows)].tolist()]
+
+
+def _steps(feature: Feature, arrivals: Arrivals, rows: Int64s, events: CountedEvents) -> tuple[StepThen, ...]:
+    """Return the latest steps of a sequence, and what came between them and must not."""
+    if events.own is None:
+        return ()
+
+    def at(step: Step, event: int | None, came_between: bool = False) -> StepThen:
+        row = None if event is None else int(rows[event])
+        event_id, time_ms = (None, None) if row is None else (arrivals.ids[row].as_py(), int(arrivals.times_ms[row]))
+        return StepThen(step_in_words(step), event_id, time_ms, came_between)
+
+    found = latest_steps(events.values, events.own)
+    steps = [at(step, event) for step, event in zip(feature.steps or (), found, strict=True)]
+    if feature.without is not None:
+        steps += [at(feature.without, event, True) for event in coming_between(events.values, found, events.own)]
+    return tuple(steps)
 
 
 def outside_of_group(rule: Rule, named: NamedFeature, target: Target, recorded: RecordedValue | None) -> Recomputed:

@@ -69,6 +69,9 @@ def _feature_lines(feature: FeatureThen) -> Iterator[str]:
     others = {name: number for name, number in feature.fates.items() if name not in ("counts", "late", "collides")}
     fates = [f"{late:,} of them came late"] if late else []
     yield "; ".join([counted, *fates, *(f"{number:,} {name}" for name, number in others.items())])
+    for step in feature.steps:
+        at = "" if step.time_ms is None else f"event {step.event_id} at {exact_time_text(step.time_ms)}"
+        yield f"{step.name}: {at or 'none'}{' came between' if step.came_between else ''}"
     if feature.over is not None:
         at = f"event {feature.over.event_id} at {exact_time_text(feature.over.time_ms)}"
         yield f"over the limit from {at} on, where it comes to {number_text(feature.over.so_far)}"
