@@ -10,7 +10,9 @@ from buckets.cli.explain import page_of, show
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer
+from buckets.history.explain.words import explained as explained_texts
 from buckets.history.explain.words import headline
+from buckets.moment import exact_time_text
 from buckets.outputs import columns
 from tests.core.archived_job import ArchivedJob
 from tests.core.examples import SCHEMA, rule, until
@@ -345,3 +347,43 @@ def test_a_page_needs_nothing_else_and_shows_text_as_text(explained, capsys):
     text = capsys.readouterr().out
     assert headline(found) in " ".join(text.split())
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def steps_shown(explained, *kinds: str) -> list[str]:
+    """What a terminal shows of a sequence of a, b and a large c without d, at the last of some events."""
+    steps = ["a", "b", {"c": "amount > 50"}]
+    s = {"function": "sequence", "step_field": "kind", "steps": steps, "without": "d", "window": "1h"}
+    one = rule(aggregate=None, window=None, limit=None, features={"s": s}, when="s")
+    batches = [[event(number, number, kind=kind)] for number, kind in enumerate(kinds)]
+    found = explained(one, *batches, at=f"e{len(kinds) - 1}")
+    (feature,) = found.features
+    assert feature.comparison.equal
+    ((_, lines, _),) = explained_texts(found)["features"]
+    return [
+        line.replace(exact_time_text(START_MS)[:-3], "") for line in lines if ": none" in line or ": event " in line
+    ]
+
+
+def test_a_sequence_shows_its_steps_what_is_missing_and_what_came_between(explained):
+    found = steps_shown(explained, "a", "a", "b", "x", "c")
+    assert found == ["a: event e1 at 001", "b: event e2 at 002", "c (amount > 50): event e4 at 004"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "shown"),
+    [
+        ("bac", ["a: none", "b: event e0 at 000", "c (amount > 50): event e2 at 002"]),
+        (
+            "abdc",
+            [
+                "a: event e0 at 000",
+                "b: event e1 at 001",
+                "c (amount > 50): event e3 at 003",
+                "d: event e2 at 002 came between",
+            ],
+        ),
+        ("ab", ["a: none", "b: none", "c (amount > 50): none"]),
+    ],
+)
+def test_a_sequence_that_is_not_there_shows_what_is_missing_or_came_between(explained, kinds, shown):
+    assert steps_shown(explained, *kinds) == shown

@@ -4,14 +4,26 @@ import json
 from itertools import combinations
 from typing import Any
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
+from buckets.engine.stages.shard import Scorer
+from buckets.events.parquet_rows import table_arrivals
+from buckets.lint.lint import look
+from buckets.lint.subject import Subject
+from buckets.outputs.columns import EVALUATIONS
+from buckets.rules.change import changes_between
 from buckets.rules.feature import Feature
 from buckets.rules.flink_message import check_against_schema
+from buckets.rules.renaming import renamed_rule
+from buckets.rules.revision import revise
+from buckets.rules.rule_set import RuleSet
 from tests.laws import examples
 
 SCHEMA = buckets.EventSchema.model_validate(
@@ -130,12 +142,10 @@ def test_an_event_is_the_last_step_if_some_choice_of_events_is_the_sequence(wind
     written = {"precision": precision, "allowed_lateness": "0ms" if tail != "all" else "3s", "late": late}
     engine = buckets.EngineSettings.model_validate(written)
     evaluator, begin, seen = buckets.Evaluator([rule(window, **where)], SCHEMA, engine), 0, 0
-    kinds = {"time": pa.int64(), "amount": pa.decimal128(10, 0), "flag": pa.bool_(), "kind": pa.string()}
     for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
         if begin == end:
             continue
-        batch = pa.table({name: pa.array([row[name] for row in rows[begin:end]], kinds.get(name)) for name in rows[0]})
-        for found in evaluator.recorded(batch).evaluations.to_pylist():
+        for found in evaluator.recorded(events(rows[begin:end])).evaluations.to_pylist():
             at = begin + found["position"]
             of_window = inside([x for x in rows[: at + 1] if x["k"] == rows[at]["k"]], rows[at], window)
             for term in json.loads(found["terms"]):
@@ -145,6 +155,129 @@ def test_an_event_is_the_last_step_if_some_choice_of_events_is_the_sequence(wind
                     seen += 1
         begin = end
     assert seen or where or late == "add"
+
+
+def stream(seed: int, size: int, lateness_ms: int) -> list[Row]:
+    random, rows, clock_ms = np.random.default_rng(seed), [], 1_000_000
+    for number in range(size):
+        clock_ms += int(random.integers(0, 300))
+        is_late = random.random() < 0.1
+        rows.append(
+            {
+                "id": f"e{number}",
+                "time": clock_ms - (int(random.integers(0, lateness_ms)) if is_late else 0),
+                "k": "x" if random.random() < 0.9 else "y",
+                "kind": str(random.choice(list("abcdefgh"))),
+                "amount": int(random.integers(0, 4)),
+                "flag": bool(random.random() < 0.05),
+            }
+        )
+    return rows
+
+
+def events(rows: list[Row]) -> pa.Table:
+    kinds = {"time": pa.int64(), "amount": pa.decimal128(10, 0), "flag": pa.bool_(), "kind": pa.string()}
+    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name)) for name in rows[0]})
+
+
+def duck_says(rows: list[Row], reach_ms: int) -> list[bool]:
+    """Whether DuckDB finds a, b and c in this order without a flagged event between, at each event."""
+    numbered = events(rows).append_column("at", pa.array(range(len(rows))))
+    query = f"""
+        with came as (select k, "time" as t, "at", kind, flag from numbered)
+        select exists(
+            from came a join came b on a.k = b.k and (a.t, a."at") < (b.t, b."at")
+            where a.kind = 'a' and b.kind = 'b' and own.kind = 'c' and a.k = own.k
+            and (b.t, b."at") < (own.t, own."at") and a."at" < own."at" and b."at" < own."at"
+            and a.t >= own.t - {reach_ms}
+            and not exists(
+                from came d where d.k = own.k and d.flag and d."at" < own."at"
+                and (d.t, d."at") > (a.t, a."at") and (d.t, d."at") < (own.t, own."at")
+            )
+        ) from came own order by own."at"
+    """
+    with duckdb.connect() as connection:
+        connection.register("numbered", numbered)
+        return [bool(found) for (found,) in connection.sql(query).fetchall()]
+
+
+def long_rule(seconds: int, rule_id: str = "r") -> buckets.Rule:
+    steps = {"steps": ["kind = 'a'", "kind = 'b'", "kind = 'c'"], "without": "flag"}
+    features = {"found": {"function": "sequence", **steps, "window": f"{seconds}s"}}
+    features["all"] = {"function": "count", "window": "10m"}
+    written = {"rule_id": rule_id, "group_by": ["k"], "features": features, "when": "found OR all > 0"}
+    return buckets.Rule.model_validate(written)
+
+
+def found_terms(evaluations: pa.Table) -> dict[str, dict[str, Any]]:
+    return {row["event_id"]: json.loads(row["terms"])[0] for row in evaluations.to_pylist()}
+
+
+@settings(max_examples=examples(8))
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.integers(1, 1_100), max_size=6, unique=True).map(sorted),
+    st.sampled_from([3, 20, 59, 300]),
+)
+def test_duckdb_finds_the_same_sequences_where_windows_take_several_pages(seed, cuts, seconds):
+    """Events come late, and what is older than the tail is folded."""
+    rows, found = stream(seed, 1_200, 2_000), {}
+    precision = {"tail": f"{seconds + 4}s", "resolution": "7s"}
+    engine = buckets.EngineSettings.model_validate(
+        {"late": "evaluate", "allowed_lateness": "2s", "precision": precision}
+    )
+    evaluator = buckets.Evaluator([long_rule(seconds)], SCHEMA, engine)
+    for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        found |= found_terms(evaluator.recorded(events(rows[begin:end])).evaluations)
+    said = duck_says(rows, seconds * 1_000)
+    assert [found[row["id"]]["value"] for row in rows] == said
+    assert all(term["exact"] for term in found.values())
+    assert 5 < sum(said) < 600
+
+
+def test_behind_a_tail_that_was_made_longer_a_sequence_is_known_or_may_be_there():
+    rows, found, arrived, job = stream(2, 600, 1), {}, (), None
+    rule_set: RuleSet = RuleSet(0, (), (), {})
+    for tail, seconds, part in (("5s", 5, rows[:400]), ("70s", 59, rows[400:])):
+        precision = {"tail": tail, "resolution": "3s"}
+        engine = buckets.EngineSettings.model_validate({"precision": precision, "shards": 1})
+        scorer = Scorer(SCHEMA, engine, evaluations=True)
+        job = job or InMemoryJob(scorer)
+        job.scorer = scorer
+        changes = changes_between(rule_set.rules, [long_rule(seconds)])
+        rule_set = revise(rule_set, changes, SCHEMA, arrived, 0).rule_set
+        results = job.score_batch(table_arrivals(events(part), SCHEMA), rule_set)
+        arrived, decoder = results.account.arrived, OutputDecoder(rule_set, SCHEMA, engine)
+        found = found_terms(decoder.table(EVALUATIONS, results.payloads[EVALUATIONS]))
+    exact = [found[row["id"]]["exact"] for row in rows[400:]]
+    for row, right in zip(rows[400:], duck_says(rows, 59_000)[400:], strict=True):
+        term = found[row["id"]]
+        assert term["value"] == right if term["exact"] else (term["lower"], term["upper"]) == (False, True)
+    assert 0 < exact.count(False) < 50
+    assert all(is_exact or row["kind"] == "c" for row, is_exact in zip(rows[400:], exact, strict=True))
+
+
+def test_a_sequence_of_alerts_is_one_of_rules():
+    written = [
+        {"rule_id": "small", "group_by": ["k"], "features": {"n": {"function": "count", "window": "1s"}},
+         "where": "amount = 1", "when": "n > 0"},
+        {"rule_id": "large", "group_by": ["k"], "features": {"n": {"function": "count", "window": "1s"}},
+         "where": "amount = 3", "when": "n > 0"},
+        {"rule_id": "both", "on": "alerts", "group_by": ["k"], "when": "s", "features": {
+            "s": {"function": "sequence", "step_field": "alert_rule", "steps": ["small", "large"], "window": "10s"}}},
+    ]  # fmt: skip
+    rows = [
+        {"id": f"e{at}", "time": 1_000_000 + at, "k": key, "kind": None, "amount": amount, "flag": False}
+        for at, (key, amount) in enumerate([("x", 3), ("x", 1), ("y", 3), ("x", 2), ("x", 3)])
+    ]
+    evaluator = buckets.Evaluator(list(map(buckets.Rule.model_validate, written)), SCHEMA)
+    alerts = evaluator.recorded(events(rows)).alerts.to_pylist()
+    (both,) = [alert for alert in alerts if alert["rule_id"] == "both"]
+    assert both["event_id"] == "e4"
+    assert json.loads(both["terms"])[0] | {"count": 1} == {
+        "name": "s", "function": "sequence", "steps": "alert_rule small, then large", "window": "10s", "value": True,
+        "exact": True, "count": 1, "warm": True,
+    }  # fmt: skip
 
 
 def sequence(**written: Any) -> dict[str, Any]:
@@ -217,3 +350,23 @@ def test_a_step_field_is_a_text():
         ("features", "s", "step_field"),
         "'kin' is not an attribute of event schema 'event' that is a text",
     )
+
+
+def test_steps_follow_the_names_of_fields():
+    def named(kind: str, amount: str) -> buckets.Rule:
+        by_value = sequence(step_field=kind, steps=["a", {"b": f"{amount} > 5"}], without={"c": f"{amount} < 3"})
+        by_filter = {"function": "sequence", "steps": [f"{amount} > 1", {"amount": f"{kind} = 'kind'"}], "window": "1h"}
+        features = {"one": by_value, "two": by_filter}
+        written = {"rule_id": "r", "group_by": ["k"], "features": features, "when": "one OR two"}
+        return buckets.Rule.model_validate(written)
+
+    assert renamed_rule(named("kind", "amount"), {"kind": "action", "amount": "total"}) == named("action", "total")
+
+
+def test_a_sequence_whose_rule_lets_its_last_step_never_through_never_fires():
+    def codes(where: str) -> set[str]:
+        written = {"rule_id": "r", "group_by": ["k"], "where": where, "features": {"s": sequence()}, "when": "s"}
+        subject = Subject((buckets.Rule.model_validate(written),), 0, SCHEMA)
+        return {finding.code.code for finding in look(subject).findings}
+
+    assert codes("kind = 'a'") - codes("kind = 'b'") == {"B101"}
