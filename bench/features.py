@@ -82,9 +82,13 @@ def feature(function: str, **more: Any) -> dict[str, Any]:
         {"of": "country" if "string" in takes and not AGGREGATES[function].keeps_kind else "amount"} if takes else {}
     )
     of |= {"p": 95} if AGGREGATES[function].needs_p else {}
+    steps = ["amount > 5000", "status = 'DECLINED'", "amount > 1000"]
     of |= (
-        {"steps": ["amount > 5000", "status = 'DECLINED'", "amount > 1000"]} if AGGREGATES[function].needs_steps else {}
+        {"steps": steps[-3 if AGGREGATES[function].needs_steps > 1 else -1 :]}
+        if AGGREGATES[function].needs_steps
+        else {}
     )
+    of |= {"without": steps[1], "within": "1m"} if AGGREGATES[function].needs_time else {}
     return {"function": function, "window": "1h"} | of | more
 
 

@@ -26,7 +26,8 @@ def rule_change_schema() -> str:
         f"The field that it is of; {', '.join(of_no_field[:-1])} and {of_no_field[-1]} need none."
     )
     feature["if"]["properties"]["function"]["enum"] = of_no_field
-    of_p, of_steps = feature["allOf"]
+    of_time, of_p, of_steps = feature["allOf"]
+    of_time["if"]["properties"]["function"]["enum"] = [name for name, one in AGGREGATES.items() if one.needs_time]
     of_p["if"]["properties"]["function"] = {
         "description": "Functions with a percentile.",
         "enum": [name for name, one in AGGREGATES.items() if one.needs_p],

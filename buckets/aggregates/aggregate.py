@@ -78,7 +78,8 @@ class Aggregate(ABC):
         needs_raw_events: whether it looks at single events, so that its window has to lie in the tail.
         by_value: whether it counts events that share the value of its field, which is a grouping of its own.
         needs_p: whether it requires a percentile.
-        needs_steps: whether it requires steps.
+        needs_steps: how many steps it requires at least; 0 for none.
+        needs_time: whether it requires a time within which something has to come.
         adds_up: whether each event adds its value, or 1, to it, so that an explanation shows what it comes to.
     """
 
@@ -92,12 +93,18 @@ class Aggregate(ABC):
     needs_raw_events: ClassVar[bool] = False
     by_value: ClassVar[bool] = False
     needs_p: ClassVar[bool] = False
-    needs_steps: ClassVar[bool] = False
+    needs_steps: ClassVar[int] = 0
+    needs_time: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
 
     def of_p(self, p: Decimal) -> "Aggregate":
         """Return the aggregate of another percentile."""
         message = f"{self.phrase} has no percentile"
+        raise TypeError(message)
+
+    def of_time(self, within_ms: int) -> "Aggregate":
+        """Return the aggregate of another time within which something has to come."""
+        message = f"{self.phrase} has no such time"
         raise TypeError(message)
 
     def kind(self, field: FieldKind | None) -> ValueKind:

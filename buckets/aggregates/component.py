@@ -7,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
-PERCENTILE, MEDIAN, MODE, PAIRS, SEQUENCE = range(10, 15)
+PERCENTILE, MEDIAN, MODE, PAIRS, SEQUENCE, ABSENCE = range(10, 16)
 """The codes of the kernel's operations. Those up to MAX follow from the sums and extremes of cells, and the kernel
 compares them with limits itself. Those from FIRST on look at single events, and from COUNT_DISTINCT on at all events of
-the window; PAIRS lists these, for filters that compare them with the event itself, and SEQUENCE looks for steps."""
+the window; PAIRS lists these, for filters that compare them with the event itself, SEQUENCE looks for steps, and
+ABSENCE for one after which nothing came."""
 ColumnKind = Literal[
     "value", "one", "least", "greatest", "square_0", "square_1", "square_2", "square_3", "digest_high", "digest_low"
 ]
@@ -28,7 +29,8 @@ class Component:
     operation: int  # a code from above
     column: ColumnKind | None = None  # of what; None for a count
     second: ColumnKind | None = None  # a second column, where pairs of values are counted
-    parameter: int = 0  # of a percentile, which one it is in hundredths of a per cent; 0 for all else
+    # of a percentile, which one it is in hundredths of a per cent; of an absence its time in ms; 0 for all else
+    parameter: int = 0
 
 
 EVENTS: Final = Component(COUNT)  # How many events count

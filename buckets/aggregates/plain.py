@@ -46,6 +46,7 @@ class PlainValue:
 
 
 NO_EVENT: Final = PlainValue(None, None, "no event in its window counts")
+NOT_SO: Final = PlainValue(None, None, "no time in which something had to follow is over with this event")
 NONE_BEFORE: Final = PlainValue(None, None, "no event before this one counts")
 
 

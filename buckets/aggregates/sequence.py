@@ -1,4 +1,4 @@
-"""Whether an event is the last of some steps that came in their order."""
+"""Whether an event is the last of some steps that came in their order, and which steps were not followed in time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -50,7 +50,7 @@ class _Sequence(Aggregate):
     null_when = "never"
     is_boolean = True
     needs_raw_events = True
-    needs_steps = True
+    needs_steps = 2
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
         return (_SEQUENCE,)
@@ -75,6 +75,22 @@ class _Sequence(Aggregate):
             found = latest_steps(events.values, events.own)
             is_last = None not in found and not coming_between(events.values, found, events.own)
         return PlainValue(is_last, is_last)
+
+
+def left_alone(events: CountedEvents, within_ms: int) -> list[int]:
+    """Return the events that are a step, and whose time is over with the event itself and was not with the one before.
+
+    Those are left out after which an event came that had to follow, before the event itself.
+    """
+    own, times_ms = events.own, events.times_ms
+    if not own:
+        return []
+    answers = [event for event in range(own) if events.values[event][-1]]
+    return [
+        event
+        for event in range(max(answers, default=0), own)
+        if events.values[event][0] and times_ms[own - 1] <= times_ms[event] + within_ms < times_ms[own]
+    ]
 
 
 AGGREGATES: dict[str, Aggregate] = {"sequence": _Sequence()}

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from buckets.aggregates.aggregate import ANY_FIELD, INFINITY, Aggregate, Own, ValueRange, Values, as_values
 from buckets.aggregates.component import (
+    ABSENCE,
     COUNT_DISTINCT,
     FIRST,
     FIRST_TIME,
@@ -26,7 +27,16 @@ from buckets.aggregates.component import (
     Computed,
     joined,
 )
-from buckets.aggregates.plain import NO_EVENT, NONE_BEFORE, CountedEvents, PlainValue, plain_number, plain_value
+from buckets.aggregates.plain import (
+    NO_EVENT,
+    NONE_BEFORE,
+    NOT_SO,
+    CountedEvents,
+    PlainValue,
+    plain_number,
+    plain_value,
+)
+from buckets.aggregates.sequence import left_alone
 
 _DISTINCT = Component(COUNT_DISTINCT, "digest_high", "digest_low")
 
@@ -83,6 +93,28 @@ class _SecondsSince(_SingleEvent):
 
     def value_range(self, field: ValueRange, reach_ms: int, counts_itself: bool) -> ValueRange:
         return ValueRange(Decimal(0), Decimal(reach_ms).scaleb(-3), digits=3)
+
+
+class _Absence(_SecondsSince):
+    """The other event is one that nothing followed in time, which shows with this one."""
+
+    null_when = "without one"
+    needs_steps = 1
+    needs_time = True
+
+    def __init__(self, within_ms: int) -> None:
+        description = (
+            "The seconds, with 3 digits, since the earliest event that is the step of `steps` and was not followed by "
+            "one that is `without` in the time `within`: at the first event after that time."
+        )
+        super().__init__(description, "the seconds since", Component(ABSENCE, parameter=within_ms), itemgetter(0))
+
+    def of_time(self, within_ms: int) -> Aggregate:
+        return _Absence(within_ms)
+
+    def plain(self, events: CountedEvents, scale: int) -> PlainValue:
+        found = left_alone(events, self._component.parameter)
+        return plain_number(events.end_ms - events.times_ms[found[0]], 3) if found else NOT_SO
 
 
 class _Before(_SingleEvent):
@@ -216,6 +248,7 @@ def _pick(p: Decimal, values: Sequence[int]) -> int:
 
 
 AGGREGATES: dict[str, Aggregate] = {
+    "absence": _Absence(1),
     "count_distinct": _CountDistinct(),
     "first": _Kept("The value of the earliest event.", "the first", Component(FIRST, "value"), itemgetter(0)),
     "last": _Last(

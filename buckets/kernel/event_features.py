@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from buckets.aggregates.component import (
+    ABSENCE,
     COUNT_DISTINCT,
     FIRST_TIME,
     MAX,
@@ -29,7 +30,7 @@ from buckets.kernel.result_rows import Rows
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import join_within
-from buckets.timeline.timeline import Timeline, is_null, is_raw, total
+from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_null, is_raw, total
 
 
 class FoundValue(NamedTuple):
@@ -235,6 +236,35 @@ def _find_sequence(timeline: Timeline, edges: Edges, features: FeatureArrays, fe
     return FoundValue(value, np.int64(0), lower, upper, one, one, one)
 
 
+@leaf
+def _find_absence(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own):
+    """Find the earliest step whose time is over with an event, and that nothing followed. Cost: amortised O(log cells).
+
+    The time was not over with the event before, which was the key's clock: so each step is told of once, at the event
+    that moves the clock past its time. An event that is late moves no clock, and tells of none.
+    """
+    window, step, within_ms = features.window[feature], features.steps[feature, 0], features.parameter[feature]
+    first, none = min(edges.inside[window], own), np.int64(0)
+    time_ms = timeline.first_ms[own]
+    due_ms, overdue_ms = time_ms - within_ms - 1, time_ms
+    if own > 0:
+        overdue_ms = timeline.last_ms[own - 1] - within_ms
+    if own + 1 < timeline.size[0] or overdue_ms > due_ms:
+        return FoundValue(none, none, none, none, none, none, none)
+    events = timeline.prefix_count[own] - timeline.prefix_count[first]
+    is_known = events == own - first and not edges.is_uncertain[window]
+    start = max(_last_passing(timeline, features.second[feature], first, own), first)
+    start = max(start, np.int64(first_ending_at_or_after(timeline, overdue_ms)))
+    end = min(np.int64(first_ending_at_or_after(timeline, due_ms + 1)), own)
+    while start < end and timeline.extremes[1, step, start] <= 0:
+        start += 1
+    found, maybe = np.int64(start < end), np.int64(1)
+    value = timeline.last_ms[start] if start < end else due_ms
+    if is_known:
+        return FoundValue(value, none, value, value, found, found, found)
+    return FoundValue(value, none, overdue_ms, due_ms, maybe, none, maybe)
+
+
 @inlined
 def _append_rows(found: FoundValue, features: FeatureArrays, feature, numbers, event, rows: Rows, used):
     """Append a row for each rule of a feature; returns the number of rows used."""
@@ -288,6 +318,8 @@ def append_event_features(
             found = FoundValue(begin, np.int64(0), begin, begin, events, events, events)
         elif features.operation[feature] == SEQUENCE:
             found = _find_sequence(timeline, edges, features, feature, own)
+        elif features.operation[feature] == ABSENCE:
+            found = _find_absence(timeline, edges, features, feature, own)
         elif features.operation[feature] >= PERCENTILE:
             found = find_ranked(timeline, edges, ranked, features, feature, event)
         else:

@@ -99,7 +99,7 @@ def _name(named: NamedFeature, is_compared_exactly: bool, schema: EventSchema | 
     special = repr(window) if window.this is not None or window.needs_raw_events else ""
     beside = window.reach_ms, window.offset_ms, window.exclude, special
     steps = [_written(each, schema) for each in (*feature.step_filters, feature.between or ())]
-    return repr((function, feature.of, beside, where, sorted(named.fields), feature.p, steps))
+    return repr((function, feature.of, beside, where, sorted(named.fields), feature.p, steps, feature.within_ms))
 
 
 def _written(where: Filter, schema: EventSchema | None) -> str:

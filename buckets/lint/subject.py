@@ -81,7 +81,7 @@ def _domain_of(
 ) -> Domain:
     aggregate, kind = named.feature.aggregate, feature_kind(named.feature, schema)
     domain = Domain(members=TRUTH.members, may_be_null=False)
-    if named.feature.steps:
+    if aggregate.is_boolean and named.feature.steps:
         whole = Expression("and", (named.feature.step_filters[-1].expression, filter_condition(rule.where, schema)))
         if given(whole, of_events) is None:  # The event is the last step.
             domain = replace(domain, members=frozenset([False]))

@@ -289,6 +289,10 @@ def schema_on(counted: Counted, schema: EventSchema) -> EventSchema:
 _P_NEEDED = "write a number above 0 and up to 100 with at most two digits after the point"
 
 
+_SEQUENCE_EXAMPLE = "{function: sequence, step_field: type, steps: [login, transfer], window: 1h}"
+_ABSENCE_EXAMPLE = "{function: absence, step_field: type, steps: [order], without: receipt, within: 1h, window: 7d}"
+
+
 class Feature(BaseModel):
     """A feature, as written in a rule; what is left out is the rule's.
 
@@ -301,10 +305,12 @@ class Feature(BaseModel):
         p: of a percentile, of how many per cent it is; None for all other functions.
         steps: of a sequence, what came, in this order; None for all other functions.
         step_field: of which field steps are values; None where they are filters.
-        without: of a sequence, what did not come between its first step and its last; None for anything.
+        without: of a sequence, what did not come between its first step and its last; None for anything. Of an absence
+            what did not come.
+        within_ms: of an absence, how long after its step that could have come; None for all other functions.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     function: Function
     of: str | None = None
@@ -315,6 +321,7 @@ class Feature(BaseModel):
     steps: tuple[StepField, ...] | None = None
     step_field: str | None = None
     without: StepField | None = None
+    within_ms: DurationMs | None = Field(alias="within", default=None, gt=0)
 
     @field_validator("window", mode="before")
     @classmethod
@@ -384,17 +391,7 @@ class Feature(BaseModel):
 
     @model_validator(mode="after")
     def _steps_where_needed(self) -> "Feature":
-        needs, message = AGGREGATES[self.function].needs_steps, ""
-        if needs and self.steps is None:
-            message = "sequence needs `steps`, as in {function: sequence, step_field: type, steps: [login, transfer]}"
-        elif not needs and (self.steps, self.step_field, self.without) != (None, None, None):
-            message = f"{self.function} has no `steps`, `step_field` or `without`; leave them out"
-        elif needs and not 2 <= len(self.steps or ()) <= MOST_STEPS:
-            message = f"a sequence has 2 to {MOST_STEPS} steps, not {len(self.steps or ())}"
-        elif needs and self.where is not None:
-            message = "a sequence has no `where`: its steps say which events they are; write it into each of them"
-        elif needs and not self.window.holds_its_event:
-            message = "the window of a sequence ends with its event, the last step; leave out `exclude` and `offset`"
+        message = self._misfit_of_steps()
         if message:
             raise ValueError(message)
         without = () if self.without is None else (("without", self.without),)
@@ -402,10 +399,41 @@ class Feature(BaseModel):
             check_step(name, step, self.step_field)
         return self
 
+    def _misfit_of_steps(self) -> str:
+        """Return what is wrong with `steps` and what goes with them; empty for nothing."""
+        aggregate, steps = AGGREGATES[self.function], self.steps or ()
+        of_time = self.within_ms is not None, self.without is not None
+        if not aggregate.needs_steps:
+            is_free = (self.steps, self.step_field, self.without, self.within_ms) == (None,) * 4
+            return (
+                "" if is_free else f"{self.function} has no `steps`, `step_field`, `without` or `within`; leave it out"
+            )
+        if self.where is not None:
+            return f"{self.function} has no `where`: its steps say which events they are; write it into each of them"
+        if not self.window.holds_its_event:
+            return f"the window of {self.function} ends with its event; leave out `exclude` and `offset`"
+        if not aggregate.needs_time:
+            fits = aggregate.needs_steps <= len(steps) <= MOST_STEPS and not of_time[0]
+            return (
+                "" if fits else f"sequence has `steps`, 2 to {MOST_STEPS}, as in {_SEQUENCE_EXAMPLE}, and no `within`"
+            )
+        if len(steps) != 1 or of_time != (True, True):
+            return (
+                f"absence has one step in `steps`, `without`, what did not come, and `within`, as in {_ABSENCE_EXAMPLE}"
+            )
+        if not self.window.is_plain or self.window.length_ms <= (self.within_ms or 0):
+            return "the window of absence has a length above `within`: how far back the step may be at the next event"
+        return ""
+
     @property
     def step_filters(self) -> tuple[SqlFilter, ...]:
         """Return what events have to be to be its steps."""
         return tuple(step_filter(step, self.step_field) for step in self.steps or ())
+
+    @property
+    def steps_in_words(self) -> str:
+        """Return its steps, and what must not come, in a sentence; empty for none."""
+        return steps_in_words(self.steps or (), self.step_field, self.without, self.within_ms)
 
     @property
     def between(self) -> SqlFilter | None:
@@ -419,6 +447,10 @@ class Feature(BaseModel):
         written |= {("steps", str(at)): where for at, where in enumerate(self.step_filters)}
         return written if self.between is None else {**written, ("without",): self.between}
 
+    @field_serializer("within_ms")
+    def _within_as_written(self, value: int | None) -> str | None:
+        return None if value is None else format_duration(value)
+
     @model_serializer(mode="wrap")
     def _what_is_given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
@@ -428,7 +460,8 @@ class Feature(BaseModel):
     def aggregate(self) -> Aggregate:
         """Return what computes it."""
         aggregate = AGGREGATES[self.function]
-        return aggregate if self.p is None else aggregate.of_p(self.p)
+        aggregate = aggregate if self.p is None else aggregate.of_p(self.p)
+        return aggregate if self.within_ms is None else aggregate.of_time(self.within_ms)
 
     def kind(self, schema: EventSchema) -> ValueKind:
         """Return what its values are; a number where the schema does not declare its field."""
@@ -490,7 +523,7 @@ class NamedFeature:
         """Return what it computes over events or alerts, in English: `the sum of paymentAmount`."""
         phrase = self.feature.aggregate.phrase.replace("event", counted.removesuffix("s"))
         if self.feature.steps is not None:
-            return f"{phrase} {steps_in_words(self.feature.steps, self.feature.step_field, self.feature.without)}"
+            return f"{phrase} {self.feature.steps_in_words}"
         return " ".join(part for part in (phrase, self.feature.of) if part)
 
 

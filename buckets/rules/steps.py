@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from buckets.duration import format_duration
 from buckets.events.derived_fields import renamed_sql
 from buckets.expressions.expression import quoted_name, quoted_text
 from buckets.printable import one_line, short_line
@@ -81,10 +82,14 @@ def renamed_step(written: str | dict[str, str], field: str | None, names: Mappin
     return written if field is not None else renamed_sql(written, names)
 
 
-def steps_in_words(steps: Iterable[Step], field: str | None, without: Step | None) -> str:
-    """Return steps in a sentence: `type login, then transfer (amount > 500), without logout between`."""
+def steps_in_words(steps: Iterable[Step], field: str | None, without: Step | None, within_ms: int | None) -> str:
+    """Return steps in a sentence: `type login, then transfer (amount > 500), without logout between`.
+
+    Where there is a time `within_ms`: `type order, without receipt within 1h`.
+    """
     names = ", then ".join(map(step_in_words, steps))
-    ends = "" if without is None else f", without {step_in_words(without)} between"
+    where = "between" if within_ms is None else f"within {format_duration(within_ms)}"
+    ends = "" if without is None else f", without {step_in_words(without)} {where}"
     return f"{'' if field is None else f'{field} '}{names}{ends}"
 
 

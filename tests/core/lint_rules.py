@@ -106,6 +106,14 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     more = {} if where is None or draw(st.booleans()) else {"where": where}
     beside = draw(st.sampled_from([{}, {}, {}, {"exclude": "current"}, {"offset": "4ms"}]))
     window = {"length": draw(LENGTHS), "left": left, **beside}
+    if aggregate.needs_time:
+        test = st.sampled_from(["kind = 'a'", "amount > 0", "flag", "n = 1"])
+        absence = {
+            "steps": [draw(test)],
+            "without": draw(test),
+            "within": draw(st.sampled_from(["1ms", "5ms", "20ms"])),
+        }
+        return {**feature, **absence, "window": draw(st.sampled_from(["21ms", "60s"]))}
     if aggregate.needs_steps:
         steps = {"steps": draw(st.lists(WHERES.filter(lambda where: isinstance(where, str)), min_size=2, max_size=3))}
         return {**feature, **steps, "window": {"length": draw(LENGTHS), "left": left}}

@@ -78,6 +78,13 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         steps = filters if field is None else values
         found |= {"steps": draw(st.lists(steps, min_size=2, max_size=10))}
         found |= {} if field is None else {"step_field": field}
+        if AGGREGATES[function].needs_time:
+            absence = {
+                "steps": found["steps"][:1],
+                "without": draw(steps),
+                "within": draw(st.sampled_from(["1ms", "5m"])),
+            }
+            return found | absence | {"window": draw(st.sampled_from(["6m", {"length": "1d", "left": "open"}]))}
         return found | draw(st.sampled_from([{}, {"without": draw(steps)}]))
     if FUNCTIONS[function]:
         found["of"] = draw(st.sampled_from(FUNCTIONS[function]))

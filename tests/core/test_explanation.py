@@ -48,6 +48,10 @@ SEQUENCES: list[dict[str, Any]] = [
     {"steps": ["amount > 2", "n > 0 OR vip"], "without": "kind = 'b'"},
     {"steps": ["vip", {"small": "amount <= 5"}, "amount >= 1"]},
 ]
+ABSENCES: list[dict[str, Any]] = [
+    {"steps": ["amount > 1"], "without": "kind = 'b'", "within": "1s", "window": "20s"},
+    {"steps": ["a"], "step_field": "kind", "without": {"b": "vip"}, "within": "600ms", "window": "5s"},
+]
 COMPARED = st.sampled_from([">", "<="])
 LIMITS = ["0", "1", "2", "5.5", "12"]
 
@@ -93,6 +97,8 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             features[name] |= {} if counted is None or AGGREGATES[function].needs_steps else {"where": counted}
             if AGGREGATES[function].needs_steps:
                 features[name] |= draw(st.sampled_from(SEQUENCES)) | {"window": draw(window)}
+            if AGGREGATES[function].needs_time:
+                features[name] |= draw(st.sampled_from(ABSENCES))
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
         kinds = {
@@ -359,6 +365,7 @@ def test_every_function_is_computed_again(rows, where, window, data):
         features[name] |= {"p": "37.5"} if AGGREGATES[function].needs_p else {}
         features[name] |= {"where": where} if where and not AGGREGATES[function].needs_steps else {}
         features[name] |= SEQUENCES[1] if AGGREGATES[function].needs_steps else {}
+        features[name] |= ABSENCES[0] if AGGREGATES[function].needs_time else {}
     when = "is_first_ OR sum_ > 3 OR stddev_ IS NULL"
     every = Rule.model_validate({"rule_id": "r0", "group_by": ["payer"], "features": features, "when": when})
     with tempfile.TemporaryDirectory() as folder:

@@ -59,6 +59,9 @@ def features(draw) -> dict[str, Any]:
     if AGGREGATES[function].needs_steps:
         steps = ["kind = 'a'", {"large": "amount > 1"}, "vip OR fee > 0"]
         written |= {"steps": steps, "without": draw(st.sampled_from([None, "account = 1"])), "where": None}
+        if AGGREGATES[function].needs_time:
+            written |= {"steps": steps[:1], "without": "account = 1", "within": draw(st.sampled_from(["2ms", "30ms"]))}
+            written["window"] = draw(st.sampled_from(["40ms", "1s"]))
     return {name: value for name, value in written.items() if value is not None}
 
 
@@ -190,6 +193,8 @@ def test_a_feature_leaves_out_what_has_no_value_and_is_null_outside_of_its_group
             values = [None if of is None else scaled(other[of], scale) for other in counted]
             if feature.steps:
                 values = [steps_of(other, feature.without is not None) for other in counted]
+                if len(feature.steps) == 1:
+                    values = [(is_first, is_between) for is_first, *_, is_between in values]
             own = next((index for index, other in enumerate(counted) if other is row), None)
             events = CountedEvents([other["at"] for other in counted], values, own, row["at"])
             expected = feature.aggregate.plain(events, scale).shown

@@ -30,7 +30,6 @@ from buckets.rules.condition import condition_fields, condition_words
 from buckets.rules.feature import VALUE, NamedFeature, sentence_of
 from buckets.rules.filter import write_filter
 from buckets.rules.rule import Rule, extra_digits
-from buckets.rules.steps import steps_in_words
 
 JSON_FLAG = {True: "true", False: "false"}
 
@@ -69,7 +68,7 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
     fixed: dict[str, Any] = {"name": named.name, "function": feature.function}
     fixed |= {"of": feature.of} if feature.of is not None else {}
     fixed |= {"p": format(feature.p, "f")} if feature.p is not None else {}
-    fixed |= {"steps": steps_in_words(feature.steps, feature.step_field, feature.without)} if feature.steps else {}
+    fixed |= {"steps": feature.steps_in_words} if feature.steps else {}
     fixed["window"] = feature.window.text
     fixed |= {"where": write_filter(named.where)} if named.where != rule.where and not feature.steps else {}
     fixed |= {"group_by": list(named.fields)} if frozenset(named.fields) != frozenset(rule.group_by) else {}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.plain import CountedEvents, PlainValue
-from buckets.aggregates.sequence import coming_between, latest_steps
+from buckets.aggregates.sequence import coming_between, latest_steps, left_alone
 from buckets.history.explain.explanation import FeatureThen, RecordedValue, StepThen, WindowArrival, compare
 from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import IN_TIMELINE, KeyHistory, Target, find_group
@@ -89,6 +89,8 @@ def explain_window(
     values = [None] * len(counted) if of is None else arrivals.columns[of].take(pa.array(counted)).to_pylist()
     values = values if not named.feature.steps else _passing_steps(past, named.feature, arrivals, counted)
     own = np.flatnonzero(counted == history.target)
+    if named.feature.within_ms and history.fates[history.target] == "late":
+        own = own[:0]  # It moves no clock.
     events = CountedEvents(arrivals.times_ms[counted].tolist(), values, int(own[0]) if len(own) else None, time_ms)
     measure = arrivals.schema.measures.get(of or "")
     plain = named.feature.aggregate.plain(events, 0 if measure is None else measure.scale)
@@ -152,6 +154,8 @@ def _steps(feature: Feature, arrivals: Arrivals, rows: Int64s, events: CountedEv
         event_id, time_ms = (None, None) if row is None else (arrivals.ids[row].as_py(), int(arrivals.times_ms[row]))
         return StepThen(step_in_words(step), event_id, time_ms, came_between)
 
+    if feature.within_ms is not None:
+        return tuple(at((feature.steps or ())[0], event) for event in left_alone(events, feature.within_ms))
     found = latest_steps(events.values, events.own)
     steps = [at(step, event) for step, event in zip(feature.steps or (), found, strict=True)]
     if feature.without is not None:
