@@ -251,10 +251,11 @@ def _find_absence(timeline: Timeline, edges: Edges, features: FeatureArrays, fea
         overdue_ms = timeline.last_ms[own - 1] - within_ms
     if own + 1 < timeline.size[0] or overdue_ms > due_ms:
         return FoundValue(none, none, none, none, none, none, none)
-    events = timeline.prefix_count[own] - timeline.prefix_count[first]
-    is_known = events == own - first and not edges.is_uncertain[window]
-    start = max(_last_passing(timeline, features.second[feature], first, own), first)
-    start = max(start, np.int64(first_ending_at_or_after(timeline, overdue_ms)))
+    start = np.int64(first_ending_at_or_after(timeline, overdue_ms))
+    is_known = start >= first or not edges.is_uncertain[window]
+    start = max(start, first)
+    is_known = is_known and timeline.prefix_count[own] - timeline.prefix_count[start] == own - start
+    start = max(_last_passing(timeline, features.second[feature], start, own), start)
     end = min(np.int64(first_ending_at_or_after(timeline, due_ms + 1)), own)
     while start < end and timeline.extremes[1, step, start] <= 0:
         start += 1

@@ -22,7 +22,8 @@ _END = """
 - `percentile` takes `p`, a number above 0 and up to 100 with at most two digits after the point, as in
   `{function: percentile, of: paymentAmount, p: 95}`.
 - `sequence` takes `steps`, and may have `step_field` and `without`: see [write
-  rules](../guides/write-rules.md#sequences).
+  rules](../guides/write-rules.md#sequences). `absence` takes one step, `without` and `within`: see [what did not follow
+  in time](../guides/write-rules.md#what-did-not-follow-in-time).
 - `first`, `last`, `mode` and `previous` of a text or a boolean are a text or a boolean.
 - An event with a null in the field is left out of the aggregate. See [missing
   fields](../explanation/missing-fields.md).

@@ -4,13 +4,21 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
+from buckets.engine.stages.shard import Scorer
+from buckets.events.parquet_rows import table_arrivals
+from buckets.outputs.columns import EVALUATIONS
+from buckets.rules.change import changes_between
 from buckets.rules.feature import Feature
+from buckets.rules.revision import revise
+from buckets.rules.rule_set import RuleSet
 from tests.laws import examples
 
 SCHEMA = buckets.EventSchema.model_validate(
@@ -18,7 +26,7 @@ SCHEMA = buckets.EventSchema.model_validate(
      "measures": {"amount": {"scale": 0}}}
 )  # fmt: skip
 Row = dict[str, Any]
-WITHIN_MS, WINDOW_MS = 1_000, 5_000
+WITHIN_MS = 1_000
 
 
 def absence(**written: Any) -> dict[str, Any]:
@@ -41,7 +49,7 @@ def follows(arrived: list[tuple[int, Row]], of: tuple[int, Row]) -> bool:
     )
 
 
-def expected(rows: list[Row]) -> list[tuple[int | None, list[str]]]:
+def expected(rows: list[Row], window_ms: int = 5_000) -> list[tuple[int | None, list[str]]]:
     """At each event how many ms before it the earliest order was that it tells of, and the ids of all those."""
     clocks: dict[str, int] = {}
     arrived: dict[str, list[tuple[int, Row]]] = {}
@@ -54,7 +62,7 @@ def expected(rows: list[Row]) -> list[tuple[int | None, list[str]]]:
             if before_ms is not None
             and each["kind"] == "order"
             and before_ms <= each["time"] + WITHIN_MS < row["time"]
-            and each["time"] >= row["time"] - WINDOW_MS
+            and each["time"] >= row["time"] - window_ms
             and not follows(of_key, (order, each))
         ]
         earliest_ms = min((each["time"] for _, each in told), default=None)
@@ -109,6 +117,63 @@ def test_an_order_is_told_of_at_the_event_that_moves_the_clock_past_its_time(ste
     assert len(told) == len(set(told))
 
 
+def long_stream(seed: int, size: int, lateness_ms: int) -> list[Row]:
+    random, rows, clock_ms = np.random.default_rng(seed), [], 1_000_000
+    for number in range(size):
+        clock_ms += int(random.integers(0, 300)) * (20 if random.random() < 0.02 else 1)
+        is_late = random.random() < 0.1
+        kind = str(random.choice(["order", "receipt", "other"], p=[0.1, 0.05, 0.85]))
+        time_ms = clock_ms - (int(random.integers(0, lateness_ms)) if is_late else 0)
+        rows.append({"id": f"e{number}", "time": time_ms, "k": "xy"[random.random() < 0.1], "kind": kind, "amount": 1})
+    return rows
+
+
+@settings(max_examples=examples(8))
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 1_100), max_size=6, unique=True).map(sorted))
+def test_orders_are_told_of_where_windows_take_several_pages(seed, cuts):
+    rows, values = long_stream(seed, 1_200, 900), []
+    engine = {"late": "evaluate", "allowed_lateness": "1s", "precision": {"tail": "70s", "resolution": "7s"}}
+    one = rule(alone=absence(window="60s"), minute={"function": "count", "window": "10m"})
+    evaluator = buckets.Evaluator([one], SCHEMA, buckets.EngineSettings.model_validate(engine))
+    for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        found = sorted(
+            evaluator.recorded(events(rows[begin:end])).evaluations.to_pylist(), key=lambda row: row["position"]
+        )
+        values += [json.loads(row["terms"])[0] for row in found]
+    right = [since_ms for since_ms, _ in expected(rows, 60_000)]
+    assert [value["value"] and int(Decimal(value["value"]) * 1_000) for value in values] == right
+    assert all(value["exact"] for value in values)
+    assert sum(each is not None for each in right) > 10
+
+
+def test_behind_a_tail_that_was_made_longer_what_is_told_lies_within_its_bounds():
+    rows, found, arrived, job = long_stream(3, 700, 1), {}, (), None
+    rule_set: RuleSet = RuleSet(0, (), (), {})
+    short = absence(within="50ms", window="100ms")
+    for tail, written, part in (("200ms", short, rows[:400]), ("70s", absence(window="60s"), rows[400:])):
+        engine = buckets.EngineSettings.model_validate(
+            {"precision": {"tail": tail, "resolution": "500ms"}, "shards": 1}
+        )
+        scorer = Scorer(SCHEMA, engine, evaluations=True)
+        job = job or InMemoryJob(scorer)
+        job.scorer = scorer
+        one = rule(alone=written, minute={"function": "count", "window": "10m"})
+        rule_set = revise(rule_set, changes_between(rule_set.rules, [one]), SCHEMA, arrived, 0).rule_set
+        results = job.score_batch(table_arrivals(events(part), SCHEMA), rule_set)
+        arrived, decoder = results.account.arrived, OutputDecoder(rule_set, SCHEMA, engine)
+        evaluations = decoder.table(EVALUATIONS, results.payloads[EVALUATIONS]).to_pylist()
+        found = {row["event_id"]: json.loads(row["terms"])[0] for row in evaluations}
+    told = [found[row["id"]] for row in rows[400:]]
+    for term, (since_ms, _) in zip(told, expected(rows, 60_000)[400:], strict=True):
+        if term["exact"]:
+            assert (term["value"] and int(Decimal(term["value"]) * 1_000)) == since_ms
+        elif since_ms is None:
+            assert term["may_be_null"]
+        else:
+            assert Decimal(term["lower"]) * 1_000 <= since_ms <= Decimal(term["upper"]) * 1_000
+    assert 0 < sum(not term["exact"] for term in told) < 50
+
+
 @pytest.mark.parametrize(
     "written",
     [
@@ -137,6 +202,6 @@ def test_an_absence_is_written_as_it_was_and_said_in_words():
         "window": {"length": "5s", "left": "closed"},
     }
     assert rule(alone=written).sentence() == (
-        "For events of the same k: alone is above 0 or alone is missing; alone is the seconds since kind order, without "
-        "receipt (amount > 5) within 1s over the last 5s"
+        "For events of the same k: alone is above 0 or alone is missing; alone is the seconds since kind order, "
+        "without receipt (amount > 5) within 1s over the last 5s"
     )

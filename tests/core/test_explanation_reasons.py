@@ -1,5 +1,6 @@
 """Why there was no alert, in one line each; rules over alerts, buckets and pages."""
 
+from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -387,3 +388,22 @@ def test_a_sequence_shows_its_steps_what_is_missing_and_what_came_between(explai
 )
 def test_a_sequence_that_is_not_there_shows_what_is_missing_or_came_between(explained, kinds, shown):
     assert steps_shown(explained, *kinds) == shown
+
+
+def test_what_was_not_followed_in_time_is_named(explained):
+    a = {"function": "absence", "step_field": "kind", "steps": ["a"], "without": "b", "within": "1s", "window": "1h"}
+    one = rule(aggregate=None, window=None, limit=None, features={"a": a}, when="a > 0")
+    kinds = [("a", 0), ("b", 10), ("a", 20), ("a", 30), ("x", 1_020), ("b", 1_031)]
+    batches = [[event(number, at, kind=kind)] for number, (kind, at) in enumerate(kinds)]
+    (feature,) = explained(one, *batches, at="e5").features
+    assert [(step.name, step.event_id) for step in feature.steps] == [("a", "e2"), ("a", "e3")]
+    assert feature.comparison.equal
+    assert feature.value == Decimal("1.011")
+
+
+def test_an_event_that_came_late_tells_of_nothing(explained):
+    a = {"function": "absence", "step_field": "kind", "steps": ["a"], "without": "b", "within": "1s", "window": "1h"}
+    one = rule(aggregate=None, window=None, limit=None, features={"a": a}, when="a > 0")
+    batches = [[event(0, 0)], [event(1, 5_000, kind="x")], [event(2, 4_000, kind="x")]]
+    (feature,) = explained(one, *batches, at="e2", late="evaluate").features
+    assert (feature.value, feature.steps, feature.comparison.equal) == (None, (), True)
