@@ -310,7 +310,7 @@ class Feature(BaseModel):
         within_ms: of an absence, how long after its step that could have come; None for all other functions.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     function: Function
     of: str | None = None
@@ -392,6 +392,8 @@ class Feature(BaseModel):
     @model_validator(mode="after")
     def _steps_where_needed(self) -> "Feature":
         message = self._misfit_of_steps()
+        if self.within_ms is not None and not AGGREGATES[self.function].needs_time:
+            message = f"{self.function} has no `within`; leave it out"
         if message:
             raise ValueError(message)
         without = () if self.without is None else (("without", self.without),)
@@ -401,27 +403,20 @@ class Feature(BaseModel):
 
     def _misfit_of_steps(self) -> str:
         """Return what is wrong with `steps` and what goes with them; empty for nothing."""
-        aggregate, steps = AGGREGATES[self.function], self.steps or ()
-        of_time = self.within_ms is not None, self.without is not None
+        function, aggregate, steps = self.function, AGGREGATES[self.function], len(self.steps or ())
+        has_time, has_without = self.within_ms is not None, self.without is not None
         if not aggregate.needs_steps:
-            is_free = (self.steps, self.step_field, self.without, self.within_ms) == (None,) * 4
-            return (
-                "" if is_free else f"{self.function} has no `steps`, `step_field`, `without` or `within`; leave it out"
-            )
+            has_any = self.steps is not None or self.step_field is not None or has_without
+            return f"{function} has no `steps`, `step_field` or `without`; leave them out" if has_any else ""
         if self.where is not None:
-            return f"{self.function} has no `where`: its steps say which events they are; write it into each of them"
+            return f"{function} has no `where`: its steps say which events they are; write it into each of them"
         if not self.window.holds_its_event:
-            return f"the window of {self.function} ends with its event; leave out `exclude` and `offset`"
-        if not aggregate.needs_time:
-            fits = aggregate.needs_steps <= len(steps) <= MOST_STEPS and not of_time[0]
-            return (
-                "" if fits else f"sequence has `steps`, 2 to {MOST_STEPS}, as in {_SEQUENCE_EXAMPLE}, and no `within`"
-            )
-        if len(steps) != 1 or of_time != (True, True):
-            return (
-                f"absence has one step in `steps`, `without`, what did not come, and `within`, as in {_ABSENCE_EXAMPLE}"
-            )
-        if not self.window.is_plain or self.window.length_ms <= (self.within_ms or 0):
+            return f"the window of {function} ends with its event; leave out `exclude` and `offset`"
+        if not aggregate.needs_time and not aggregate.needs_steps <= steps <= MOST_STEPS:
+            return f"sequence has {aggregate.needs_steps} to {MOST_STEPS} steps, as in {_SEQUENCE_EXAMPLE}"
+        if aggregate.needs_time and (steps, has_time, has_without) != (1, True, True):
+            return f"absence has `steps` with one step, `without` and `within`, as in {_ABSENCE_EXAMPLE}"
+        if aggregate.needs_time and (not self.window.is_plain or self.window.length_ms <= (self.within_ms or 0)):
             return "the window of absence has a length above `within`: how far back the step may be at the next event"
         return ""
 
