@@ -15,6 +15,7 @@ from buckets.errors import BucketsError
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.filter import renamed_filter
 from buckets.rules.renaming import Names, renamed_rules
+from buckets.rules.role import renamed_field
 from buckets.rules.rule_set import RuleSet
 
 
@@ -23,7 +24,7 @@ def _renamed_engine(engine: EngineSettings, names: Names) -> EngineSettings:
     groups = tuple(
         group.model_copy(
             update={
-                "group_by": tuple(names.get(field, field) for field in group.group_by),
+                "group_by": tuple(renamed_field(field, names) for field in group.group_by),
                 "where": renamed_filter(group.where, names),
             }
         )

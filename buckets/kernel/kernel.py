@@ -13,6 +13,8 @@ The story of one event `e` of a key with clock `c`:
 4. A sum of a rule in force that does not fit 64 bits makes the event malformed: it is taken out again, and none of its
    results stand. A sum of a rule on trial that does not fit is only noted.
 5. An event that is not judged goes through all of this, so that the timeline is as if it were; none of its rows stays.
+6. An event that only asks, since the key is another field's value than the one that counts there, is evaluated on what
+   has arrived so far, and leaves no trace: not in the timeline, and not in the clock.
 
 Before that the pages that its key's windows need are chosen (`needed_pages`), after it the timeline is laid down again
 (`layout`). All state is explicit, all loops are plain; numba compiles them.
@@ -28,7 +30,7 @@ from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, learn_ids, new_known_ids
 from buckets.kernel.event_features import append_event_features
-from buckets.kernel.keyed_events import GroupEvents
+from buckets.kernel.keyed_events import ASKS, FILLS, GroupEvents
 from buckets.kernel.listed_pairs import VALUES, Pairs, has_pair_room, with_pair_room
 from buckets.kernel.outcome import (
     COLLISION_NOT_KEPT,
@@ -249,6 +251,40 @@ def _take_out(work: Work, cell, replaces, id_before, length_before):
         forget_stretches(work.edges)
 
 
+@leaf
+def _answer(
+    work: Work, events: GroupEvents, event, clock_ms, context: Context, rows: Rows, used, pairs: Pairs, outcomes
+):
+    """Evaluate an event that only asks: on the cells up to its time, behind which it would stand.
+
+    Returns:
+        How many rows are used now.
+    """
+    timeline, policy, tiers, time_ms = work.timeline, context.policy, context.tiers, events.times_ms[event]
+    late_by_ms = clock_ms - time_ms if clock_ms != NO_CLOCK and time_ms < clock_ms else np.int64(0)
+    if late_by_ms > policy.horizon_ms:
+        outcomes.code[event] = TOO_LATE
+        return used
+    if late_by_ms > 0:
+        outcomes.code[event] = LATE
+        if policy.late != EVALUATE or not _is_in_tail(work, time_ms):
+            return used
+    after = timeline.size[0]
+    if late_by_ms > 0:
+        after = first_ending_at_or_after(timeline, time_ms + 1)
+    find_edges(work.edges, timeline, context.windows, after, after, False, time_ms, tiers, work.borders)
+    used_now, overflowed = evaluate(timeline, work.edges, event, late_by_ms, context, rows, used)
+    if overflowed >= 0:
+        outcomes.code[event] = OVERFLOW
+        outcomes.rule[event] = overflowed
+        return used
+    if context.has_event_features:
+        used_now = append_event_features(
+            timeline, work.edges, work.distinct, work.ranked, after, event, late_by_ms, context, rows, used_now, pairs
+        )
+    return used_now
+
+
 @inlined
 def _take_in(
     work: Work, events: GroupEvents, first, end, clock_ms, context: Context, rows: Rows, used, pairs: Pairs, outcomes
@@ -269,6 +305,9 @@ def _take_in(
         current, event = event, event + 1
         time_ms = events.times_ms[current]
         outcomes.clock_ms[current] = clock_ms
+        if events.way[current] == ASKS:
+            used = _answer(work, events, current, clock_ms, context, rows, used, pairs, outcomes)
+            continue
         if time_ms > clock_ms:
             set_borders(work.borders, tiers, time_ms)
         goes_in, cell, shared = _test(work, events, current, clock_ms, policy, outcomes)
@@ -290,11 +329,11 @@ def _take_in(
         after = cell + 1
         while after < timeline.size[0] and timeline.first_ms[after] == time_ms:
             after += 1
-        find_edges(work.edges, timeline, context.windows, cell, after, time_ms, tiers, work.borders)
+        find_edges(work.edges, timeline, context.windows, cell, after, True, time_ms, tiers, work.borders)
         if context.has_resets:
             cut_at_resets(work.edges, timeline, context.windows.reach_ms, time_ms)
         used_now, overflowed = evaluate(timeline, work.edges, current, late_by_ms, context, rows, used)
-        if overflowed < 0 and not events.judged[current]:
+        if overflowed < 0 and events.way[current] == FILLS:
             if outcomes.code[current] == EVALUATED:
                 outcomes.code[current] = UNJUDGED
             clock_ms = max(clock_ms, time_ms)
@@ -425,8 +464,11 @@ def _take_in_keys(
             # No window of an event that is still to come reaches further back than the horizon.
             since_ms = np.int64(FROM_THE_BEGINNING)
         head = HeadFields(clock_ms, since_ms, context.generation, heads.next_page[key], False)
-        kept_ms = kept_from_ms(context.tiers, clock_ms, context.policy.horizon_ms)
-        encoded_start[key + 1] = write_timeline(layout, key, head, kept_ms, encoded, at, written)
+        if clock_ms == NO_CLOCK and heads.start[key] == heads.start[key + 1]:
+            encoded_start[key + 1] = at  # Nothing but what asked has arrived.
+        else:
+            kept_ms = kept_from_ms(context.tiers, clock_ms, context.policy.horizon_ms)
+            encoded_start[key + 1] = write_timeline(layout, key, head, kept_ms, encoded, at, written)
         key, event = key + 1, np.int64(NOT_BEGUN)
     return Position(key, event, used, clock_ms)
 

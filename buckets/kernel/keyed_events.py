@@ -1,7 +1,7 @@
 """The events of a micro-batch that a shard scores, each once; and which timelines need not be laid down again."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from buckets.timeline.timeline import text_place
 
 Int64s = npt.NDArray[np.int64]
 NO_TRACK = -1
+FILLS: Final = 0  # Ways of an event into a timeline: it counts, and nothing is evaluated at it
+COUNTS: Final = 1  # It counts, and is evaluated
+ASKS: Final = 2  # It is evaluated, and leaves no trace
 MOST_ROWS = 1_000_000  # Of some 90 bytes each
 
 
@@ -36,6 +39,8 @@ class KeyedEvents(NamedTuple):
     track: Int64s  # int64 `(columns,)`, of each column of all plans; NO_TRACK for one that no rule reads any more
     ids: ByteStrings  # the events' ids, in UTF-8
     judged: npt.NDArray[np.bool_]  # bool `(rows,)`, whether rules are evaluated at an event; others only fill timelines
+    # int8 `(events,)`, FILLS | COUNTS | ASKS, for events that are judged; empty where all of them count
+    ways: npt.NDArray[np.int8]
 
     def between(self, first: int, end: int) -> "KeyedEvents":
         """Return those of groups `[first, end)`."""
@@ -48,6 +53,7 @@ class KeyedEvents(NamedTuple):
             group_start=self.group_start[first : end + 1] - first_key,
             key_start=self.key_start[first_key : end_key + 1] - first_event,
             rows=self.rows[first_event:end_event],
+            ways=self.ways[first_event:end_event],
         )
 
     def with_arrays(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "KeyedEvents":
@@ -62,7 +68,8 @@ class KeyedEvents(NamedTuple):
         group_start, rows = np.array([0, len(key_start) - 1]), np.arange(len(times_ms))
         no_plan, tracks = np.zeros(1, np.int64), np.arange(len(values))
         judged = np.ones(len(times_ms), np.bool_)
-        return cls(no_plan, group_start, key_start, rows, times_ms, values, nulls, tracks, ids, judged)
+        no_ways = np.empty(0, np.int8)
+        return cls(no_plan, group_start, key_start, rows, times_ms, values, nulls, tracks, ids, judged, no_ways)
 
 
 def bundles(events: KeyedEvents, plans: Sequence[GroupPlan], emit_all: bool) -> Iterator[tuple[int, int]]:
@@ -99,7 +106,7 @@ class GroupEvents(NamedTuple):
     pool: npt.NDArray[np.uint8]  # uint8, heads, pages at hand and ids
     id_start: Int64s  # int64 `(events,)`, where the id of each begins in the pool
     id_length: Int64s  # int64 `(events,)`
-    judged: npt.NDArray[np.bool_]  # bool `(events,)`, whether rules are evaluated at each
+    way: npt.NDArray[np.int8]  # int8 `(events,)`, FILLS | COUNTS | ASKS
 
 
 @allocating
@@ -117,7 +124,7 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
         pool,
         np.empty(size, np.int64),
         np.empty(size, np.int64),
-        np.empty(size, np.bool_),
+        np.empty(size, np.int8),
     )
     for key in range(end_key - first_key + 1):
         of_group.key_start[key] = events.key_start[first_key + key] - first
@@ -126,7 +133,9 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
         of_group.times_ms[event] = events.times_ms[row]
         of_group.id_start[event] = ids_at + ids[row]
         of_group.id_length[event] = ids[row + 1] - ids[row]
-        of_group.judged[event] = events.judged[row]
+        of_group.way[event] = COUNTS if events.judged[row] else FILLS
+        if events.ways.shape[0] > 0 and events.ways[first + event] != COUNTS:
+            of_group.way[event] = events.ways[first + event]
     for column in range(columns):
         track = events.track[first_column + column]
         if track != NO_TRACK:

@@ -20,7 +20,7 @@ from buckets.compiled import allocating, compiled, leaf
 from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, FIRST_VALUE, Context
 from buckets.kernel.group_plans import GroupPlans, context_of
 from buckets.kernel.kernel import score_keys
-from buckets.kernel.keyed_events import GroupEvents, KeyedEvents, events_of
+from buckets.kernel.keyed_events import ASKS, GroupEvents, KeyedEvents, events_of
 from buckets.kernel.listed_pairs import new_pairs
 from buckets.kernel.outcome import EVALUATED, OUTCOMES, UNJUDGED, EventOutcomes
 from buckets.kernel.plan import EVALUATE
@@ -77,9 +77,12 @@ def _begin_keys(heads: Heads, events: KeyedEvents, first, end, generation, horiz
             heads.cells[key] = 0
         event = events.key_start[key]
         may_be_gone = heads.clock_ms[key] == NO_CLOCK and evicted_until_ms != NO_CLOCK
-        if may_be_gone and event < events.key_start[key + 1]:
+        while may_be_gone and event < events.key_start[key + 1]:
             reaches_ms = events.times_ms[events.rows[event]] - horizon_ms
             heads.since_ms[key] = evicted_until_ms + 1 if reaches_ms <= evicted_until_ms else heads.since_ms[key]
+            if events.ways.shape[0] == 0 or events.ways[event] != ASKS:
+                break
+            event += 1
 
 
 @leaf
@@ -92,7 +95,8 @@ def _choose(heads: Heads, directory: Directory, events: GroupEvents, context: Co
         first, end = events.key_start[key], events.key_start[key + 1]
         latest_ms = clock_ms
         for event in range(first, end):
-            latest_ms = max(latest_ms, events.times_ms[event])
+            if events.way[event] != ASKS:
+                latest_ms = max(latest_ms, events.times_ms[event])
         set_borders(borders, context.tiers, latest_ms)
         has_nulls = _has_nulls(heads, directory, key, events.nulls, first, end)
         for window in range(reads.shape[0]):

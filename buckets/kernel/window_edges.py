@@ -151,11 +151,14 @@ def _period_start(windows: Windows, window, time_ms):
 
 
 @inlined
-def find_edges(edges: Edges, timeline: Timeline, windows: Windows, own, after, time_ms, tiers: Tiers, borders) -> None:
+def find_edges(
+    edges: Edges, timeline: Timeline, windows: Windows, own, after, is_there, time_ms, tiers: Tiers, borders
+) -> None:
     """Set the edges of all windows for an event, from those of the event before.
 
     `own` is the event's cell, and `after` the cell after all of its time: where that is none, edges move along, else
-    they are searched. `borders` are those of the tiers at the key's clock.
+    they are searched. An event that only asks is not there, and `own` is the cell after its time too. `borders` are
+    those of the tiers at the key's clock.
     """
     is_last = after == timeline.size[0]
     for window in range(edges.start.shape[0]):
@@ -187,7 +190,7 @@ def find_edges(edges: Edges, timeline: Timeline, windows: Windows, own, after, t
         elif until_ms > 0:
             _end_earlier(edges, window, timeline, time_ms - until_ms, tiers, borders)
         if windows.gap_ms[window] > 0:
-            _begin_with_session(edges, window, timeline, windows.gap_ms[window], own)
+            _begin_with_session(edges, window, timeline, windows.gap_ms[window], own, is_there, time_ms)
         if windows.most[window] > 0:
             _keep_last(edges, window, timeline, windows.most[window], windows.counted[window])
 
@@ -253,15 +256,16 @@ def _events(timeline: Timeline, counted, first, end):
 
 
 @leaf
-def _begin_with_session(edges: Edges, window, timeline: Timeline, gap_ms, own) -> None:
+def _begin_with_session(edges: Edges, window, timeline: Timeline, gap_ms, own, is_there, time_ms) -> None:
     """Let a window begin no earlier than the session of its event. Cost: amortised O(1) while events are in order.
 
     Where a cell of several events is met, the session may begin in it, or before.
     """
     first, known, inside = own, own + 1, edges.inside[window]
-    if edges.session_changes[window] == edges.changes[0] and edges.session_own[window] <= own:
+    if edges.session_changes[window] == edges.changes[0] and edges.session_own[window] < own + is_there:
         known = edges.session_own[window]
-    while first > inside and first != known and timeline.first_ms[first] - timeline.last_ms[first - 1] <= gap_ms:
+    begin_ms = time_ms
+    while first > inside and first != known and begin_ms - timeline.last_ms[first - 1] <= gap_ms:
         if not is_raw(timeline, first - 1):
             edges.session_changes[window] = UNKNOWN
             edges.inside[window] = min(first, edges.last[window])
@@ -273,11 +277,13 @@ def _begin_with_session(edges: Edges, window, timeline: Timeline, gap_ms, own) -
             edges.width_ms[window], edges.covered_ms[window] = 1, 1
             return
         first -= 1
+        begin_ms = timeline.first_ms[first]
     if first == known:
         first = edges.session_start[window]
-    edges.session_start[window] = first
-    edges.session_own[window] = own
-    edges.session_changes[window] = edges.changes[0]
+    if is_there:
+        edges.session_start[window] = first
+        edges.session_own[window] = own
+        edges.session_changes[window] = edges.changes[0]
     if first > inside:
         edges.inside[window] = min(first, edges.last[window])
         edges.is_uncertain[window] = False

@@ -29,6 +29,7 @@ from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
+from buckets.rules.role import counted_field, grouping_fault, has_roles
 from buckets.rules.steps import MOST_STEPS, StepField, check_step, step_filter, steps_in_words
 from buckets.rules.this_event import names_this, split_filter, window_fields
 from buckets.time_zone import LONGEST_PERIODS_MS, is_zone, period_starts_ms
@@ -331,9 +332,9 @@ class Feature(BaseModel):
     @field_validator("group_by")
     @classmethod
     def _fields_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is not None and len(set(value)) != len(value):
-            message = f"a field is named twice in {list(value)}"
-            raise ValueError(message)
+        fault = None if value is None else grouping_fault(value)
+        if fault is not None:
+            raise ValueError(fault)
         return value
 
     @field_validator("p", mode="before")
@@ -360,6 +361,10 @@ class Feature(BaseModel):
             raise ValueError(message)
         if not needs and self.of is not None:
             message = f"{self.function} is of no field; leave out `of`"
+            raise ValueError(message)
+        grouped = self.group_by or ()
+        if self.aggregate.by_value and has_roles(grouped) and self.of in [counted_field(field) for field in grouped]:
+            message = f"{self.of} is a field of the timeline that is read already; count its events"
             raise ValueError(message)
         return self
 

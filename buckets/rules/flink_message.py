@@ -16,6 +16,7 @@ from buckets.printable import blank_letter, misleading_character, short_line, un
 from buckets.rules.condition import SqlFilter, check_condition_fits
 from buckets.rules.feature import Limit, Operator, field_kind, schema_on
 from buckets.rules.filter import Filter, canonical_filter, filter_fields
+from buckets.rules.role import asked_field, counted_field, fields_of
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
 from buckets.rules.score import SqlScore, check_score_fits
 from buckets.rules.this_event import check_this_filter
@@ -61,7 +62,7 @@ def _hidden(rule: Rule) -> Iterator[tuple[tuple[str, ...], str | None]]:
     for name, feature in rule.features.items():
         filters |= {("features", name, *location): where for location, where in feature.filters.items()}
         names.append((("features", name, "step_field"), feature.step_field or ""))
-        names += [(("features", name, "group_by"), field) for field in feature.group_by or ()]
+        names += [(("features", name, "group_by"), field) for field in fields_of(feature.group_by or ())]
         names.append((rule.written_at("features", name, "of"), feature.of or ""))
     for location, where in filters.items():
         texts = [where.text] if isinstance(where, SqlFilter) else [text for test in where for text in test.operands]
@@ -137,11 +138,15 @@ def _misfit(field: str, check: Callable[[], None]) -> Iterator[Fault]:
 
 def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
     declared = f"declared attributes: {', '.join(schema.attributes) or 'none'}"
-    for field in fields:
+    for field in fields_of(fields):
         if field not in schema.attributes:
             shown = short_line(repr(field))
             reason = "an array" if field in schema.arrays else f"not an attribute of event schema {schema.name!r}"
             yield location, f"{shown} is {reason}; {declared}"
+    for asked, counted in ((asked_field(field), counted_field(field)) for field in fields):
+        kinds = schema.attributes[asked], schema.attributes[counted]
+        if kinds[0] != kinds[1]:
+            yield location, f"{asked} is a {kinds[0]} and {counted} a {kinds[1]}; both have to be of one type"
 
 
 def _filter_faults(where: Filter, location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:

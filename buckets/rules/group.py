@@ -28,6 +28,7 @@ from buckets.rules.feature import Counted, Limit, Part, Track, holds_texts, sche
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, renamed_filter
 from buckets.rules.policies import AlertPolicy
 from buckets.rules.prepared import PreparedRules, prepare
+from buckets.rules.role import counted_field, fields_of, renamed_field
 from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.rules.this_event import names_this
 
@@ -82,7 +83,12 @@ class Group:
     @property
     def key_fields(self) -> tuple[str, ...]:
         """Return the grouping fields in the order in which keys are encoded: sorted by their first names."""
-        return tuple(sorted(self.fields, key=lambda field: self.first_names.get(field, field)))
+        return tuple(sorted(self.fields, key=lambda field: renamed_field(field, self.first_names)))
+
+    @property
+    def counted_fields(self) -> tuple[str, ...]:
+        """Return the fields of its events by which they enter its timelines."""
+        return tuple(map(counted_field, self.fields))
 
     @property
     def live_tracks(self) -> tuple[str, ...]:
@@ -184,7 +190,7 @@ class Group:
         """Return the fields that must not be null in its events: it groups by them, or rules aggregate them here."""
         here = frozenset(self.fields)
         features = (named for rule in self.rules for named in rule.named_features() if frozenset(named.fields) == here)
-        return here | {named.feature.of for named in features if named.feature.of is not None}
+        return frozenset(fields_of(here)) | {named.feature.of for named in features if named.feature.of is not None}
 
 
 def group_name(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
@@ -200,7 +206,7 @@ def group_id(
 
     A field that has got another name keeps the first one here, by `first_names`.
     """
-    named = sorted(first_names.get(field, field) for field in fields)
+    named = sorted(renamed_field(field, first_names) for field in fields)
     parts = [named, filter_identity(renamed_filter(where, first_names)), *([on] if on == "alerts" else [])]
     canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()

@@ -14,6 +14,7 @@ from buckets.events.schema import EventSchema
 from buckets.rules.feature import ALERT_FIELDS
 from buckets.rules.filter import renamed_written
 from buckets.rules.group import Group
+from buckets.rules.role import fields_of, renamed_field
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from buckets.rules.score import SqlScore
@@ -97,12 +98,12 @@ def _names_of(rule: Rule, names: Names) -> Names:
 def _fields_of(rule: Rule) -> frozenset[str]:
     features = rule.features.values()
     of = {feature.of for feature in features if feature.of is not None}
-    return rule.filter_fields.union(rule.group_by, of, *(feature.group_by or () for feature in features))
+    return rule.filter_fields.union(rule.group_by, of, *(fields_of(feature.group_by or ()) for feature in features))
 
 
 def _rename_grouping(written: dict[str, Any], names: Names) -> None:
     if written.get("group_by") is not None:
-        written["group_by"] = [names.get(field, field) for field in written["group_by"]]
+        written["group_by"] = [renamed_field(field, names) for field in written["group_by"]]
     if written.get("where") is not None:
         written["where"] = renamed_written(written["where"], names)
 
@@ -121,7 +122,7 @@ def _renamed_tracks(group: Group, names: Names) -> dict[str, str]:
     found: dict[str, str] = {}
     for rule in group.rules:
         mine, renamed = _names_of(rule, names), renamed_rule(rule, names)
-        fields = [mine.get(field, field) for field in group.fields]
+        fields = [renamed_field(field, mine) for field in group.fields]
         for part, new in zip(rule.parts(group.fields), renamed.parts(fields), strict=True):
             found |= {track.name: other.name for track, other in zip(part.tracks, new.tracks, strict=True)}
     return found

@@ -48,6 +48,7 @@ from buckets.rules.feature import (
 )
 from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists
 from buckets.rules.policies import MOST_SNOOZES, AlertPolicy, Snooze, policies_of
+from buckets.rules.role import asked_field, counted_field, has_roles
 from buckets.rules.score import Score, SqlScore, score_words
 from buckets.rules.this_event import field_of
 
@@ -164,6 +165,9 @@ class Rule(BaseModel):
     def _fields_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) != len(value):
             message = f"a field is named twice in {list(value)}"
+            raise ValueError(message)
+        if has_roles(value):
+            message = "the key of a rule is of its own event; a feature may have `group_by: [beneficiaryId AS payerId]`"
             raise ValueError(message)
         return value
 
@@ -382,6 +386,10 @@ class Rule(BaseModel):
         fields, by = each.feature.group_by, ""
         if fields is not None and frozenset(fields) != frozenset(self.group_by):
             by = f" by {', '.join(fields)}" if fields else f" of all {self.on}"
+            if has_roles(fields):
+                one = self.on.removesuffix("s")
+                pairs = (f"{counted_field(field)} is this {one}'s {asked_field(field)}" for field in fields)
+                by = f" of {self.on} whose {' and '.join(pairs)}"
         phrase = each.phrase_over(self.on)
         return f"{each.name} is {phrase}{where}{by} over {each.feature.window.words_over(self.on)}"
 

@@ -26,6 +26,7 @@ from buckets.rules.completeness import (
 from buckets.rules.feature import ALERT_FIELDS
 from buckets.rules.group import COUNT_TRACK, Group, group_id, used_tracks
 from buckets.rules.prepared import PreparedRules, prepare
+from buckets.rules.role import fields_of
 from buckets.rules.rule import Rule
 
 
@@ -89,7 +90,7 @@ class RuleSet:
         rules = [rule for group in self.groups for rule in group.rules]
         of = {named.feature.of for rule in rules for named in rule.named_features() if named.feature.of is not None}
         spanning = [rule for group in self.groups for rule in group.spanning_rules]
-        keys = (fields for rule in spanning for fields, _ in rule.groupings())
+        keys = (fields_of(fields) for rule in spanning for fields, _ in rule.groupings())
         return frozenset(of).union(*keys, *(rule.filter_fields for rule in rules))
 
     @cached_property

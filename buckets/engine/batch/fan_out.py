@@ -8,14 +8,16 @@ counts are not scored: they pass on a shard of their own.
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.byte_strings import concatenated
 from buckets.config.engine import EngineSettings
@@ -23,7 +25,7 @@ from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.key_partitions import seen_partitions
 from buckets.engine.batch.partitioner import Partitioned, assign_shards
-from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, pack_shards, unpack_shard
+from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, pack_shards, unpack_shard, way_id
 from buckets.engine.storage.key import decode_key, key_json
 from buckets.engine.storage.shard_store import strings_of
 from buckets.events.arrivals import (
@@ -40,10 +42,12 @@ from buckets.events.arrivals import (
 )
 from buckets.events.conversion import ARROW_TYPES, strings
 from buckets.events.schema import EventSchema
+from buckets.kernel.keyed_events import ASKS, COUNTS, FILLS
 from buckets.lists.index import NO_LISTS, Lists, ListsAt
 from buckets.rules.completeness import stretches_of
 from buckets.rules.filter import matches
 from buckets.rules.group import Group
+from buckets.rules.role import AS, asked_field, counted_field, has_roles
 from buckets.rules.rule_set import RuleSet
 
 
@@ -73,14 +77,14 @@ def without(table: pa.Table, names: Iterable[str]) -> pa.Table:
 def stored_table(arrived: EventsByKey, group: Group) -> pa.Table:
     """Return events of a group as they lie in files and in the state."""
     key = pa.DictionaryArray.from_arrays(pa.array(arrived.codes.astype(np.int32)), arrived.keys)
-    return without(arrived.events, map(attribute_column, group.fields)).append_column("key", key)
+    return without(arrived.events, map(attribute_column, group.counted_fields)).append_column("key", key)
 
 
 def with_own_fields(arrived: EventsByKey, group: Group, schema: EventSchema) -> EventsByKey:
     """Return events that lay in a file or in the state with a column for each attribute that their group groups by."""
     missing = [
         name
-        for name in group.fields
+        for name in group.counted_fields
         if name in schema.attributes and attribute_column(name) not in arrived.events.column_names
     ]
     if not missing:
@@ -222,18 +226,25 @@ def fan_out_parsed(
     """Turn arrivals into messages for shards as `fan_out` does, given what they have been parsed to."""
     shards, events, letters = engine.shards, parsed.events, dead_letters(rows, parsed, schema)
     passed, with_key = _passed(events, rule_set.groups, schema, lists)
-    partitioned = _partitioned(events, rule_set.groups, passed, shards)
+    entering = _entering(events, rule_set.groups, passed)
+    partitioned = _partitioned(events, entering, shards)
     sent = events.attributes
     if not whole:
         sent = {name: values for name, values in sent.items() if name in rule_set.read_fields}
-    yield from _messages(replace(events, attributes=sent), rule_set.groups, partitioned)
+    yield from _messages(replace(events, attributes=sent), entering.group_ids, partitioned)
     if rule_set.fills:
         # Also a shard without an event goes on: all must be done in one batch.
         yield from (ShardMessage(shard, payload.FILL) for shard in range(shards))
     if letters:
         yield ShardMessage(payload.PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters)))
     if counts:
-        told = _counts(rows, events, letters, rule_set, passed, with_key, partitioned, schema)
+        told = _counts(rows, events, letters, rule_set, passed, with_key, schema)
+        told |= {"asked": entering.asked} if entering.asked else {}
+        if INGESTED in rows.schema.names and partitioned is not None:
+            # Only topics say when a message came, and have partitions.
+            named = {group.group_id: group.name if group.fields else "" for group in rule_set.groups}
+            names = [named[group_id] for group_id, _ in entering.keys]
+            told["partitions"] = seen_partitions(partitioned, names, events.source)
         yield ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(told).encode())
 
 
@@ -244,7 +255,6 @@ def _counts(
     rule_set: RuleSet,
     passed: Flags,
     with_key: Sequence[int],
-    partitioned: Partitioned | None,
     schema: EventSchema,
 ) -> dict[str, Any]:
     """Return what is counted of arrivals, for the accounts of their batch."""
@@ -268,9 +278,6 @@ def _counts(
         counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
-        if partitioned is not None:  # Only topics say when a message came, and have partitions.
-            names = [group.name if group.fields else "" for group in rule_set.groups]
-            counts["partitions"] = seen_partitions(partitioned, names, events.source)
     return counts
 
 
@@ -283,7 +290,8 @@ def fan_out_group(
     """
     events, _ = parse(rows, schema, required)
     passed, _ = _passed(events, [group], schema, lists)
-    for message in _messages(events, [group], _partitioned(events, [group], passed, shards)):
+    entering = Entering([group.group_id], [(group.group_id, _counted(group))], passed)
+    for message in _messages(events, entering.group_ids, _partitioned(events, entering, shards)):
         arrived = ShardEvents.of([unpack_shard(message.payload)], [group.group_id]).by_key(0)
         yield ShardMessage(message.shard, payload.pack(payload.EVENTS, stored_table(arrived, group), group.group_id))
 
@@ -301,7 +309,7 @@ def _passed(
     }
     passed, with_key = np.ones((len(groups), len(events)), np.bool_), []
     for number, group in enumerate(groups):
-        for name in known.keys() & group.fields:
+        for name in known.keys() & group.counted_fields:
             passed[number] &= known[name]
         with_key.append(int(np.count_nonzero(passed[number])) if known else len(events))
         mask = matches(group.where, columns, schema, lists)
@@ -318,17 +326,67 @@ def _sample(values: np.ndarray) -> list[int]:
     return ordered.tolist()
 
 
-def _partitioned(events: EventColumns, groups: Sequence[Group], passed: Flags, shards: int) -> Partitioned | None:
+class Entering(NamedTuple):
+    """Which events enter timelines, and by which fields; a group whose key may be another field's has several rows."""
+
+    group_ids: list[str]  # of each row, the group, and in which way; see `shard_events.way_id`
+    keys: list[tuple[str, tuple[str, ...]]]  # of each row, the group and the fields of the key
+    passed: Flags  # bool `(rows, events)`
+    asked: Mapping[str, int] = MappingProxyType({})  # by group, how many events ask in a timeline in which others count
+
+
+def _counted(group: Group) -> tuple[str, ...]:
+    return tuple(map(counted_field, group.key_fields))
+
+
+def _entering(events: EventColumns, groups: Sequence[Group], passed: Flags) -> Entering:
+    """Return how events enter groups whose filters they have passed."""
+    plain = Entering([each.group_id for each in groups], [(each.group_id, _counted(each)) for each in groups], passed)
+    if not any(has_roles(group.fields) for group in groups):
+        return plain
+    found = [(way_id(key[0], COUNTS), key, flags) for key, flags in zip(plain.keys, passed, strict=True)]
+    asked: dict[str, int] = {}
+    for number, group in enumerate(groups):
+        if not has_roles(group.fields):
+            continue
+        asks, is_same = _asking(events, group, passed[number])
+        key = group.group_id, tuple(map(asked_field, group.key_fields))
+        found[number] = (*found[number][:2], is_same)
+        found.append((way_id(group.group_id, FILLS), plain.keys[number], passed[number] & ~is_same))
+        found.append((way_id(group.group_id, ASKS), key, asks & ~is_same))
+        asked[group.group_id] = int(np.count_nonzero(asks & ~is_same))
+    identities, keys, flags = zip(*found, strict=True)
+    return Entering([*identities], [*keys], np.array(flags), asked)
+
+
+def _asking(events: EventColumns, group: Group, counts: Flags) -> tuple[Flags, Flags]:
+    """Return which events ask in timelines of a group, and which do in the one in which they count."""
+    asks, is_same = np.ones(len(events), np.bool_), counts.copy()
+    if events.judged is not None:
+        asks &= events.judged.fill_null(True).to_numpy(zero_copy_only=False)
+    columns = events.attributes | events.measures
+    for name in group.fields:
+        asked, counted = columns[asked_field(name)], columns[counted_field(name)]
+        asks &= asked.is_valid().to_numpy(zero_copy_only=False)
+        if AS in name:
+            is_same &= pc.equal(asked, counted).fill_null(False).to_numpy(zero_copy_only=False)
+    return asks, is_same & asks
+
+
+def _partitioned(events: EventColumns, entering: Entering, shards: int) -> Partitioned | None:
     """Return which shards get the events of groups; None if none does."""
+    passed = entering.passed
     if not passed.any():
         return None
-    layout = _layout(tuple((group.group_id, group.key_fields) for group in groups))
+    layout = _layout(tuple(entering.keys))
     columns = events.attributes | events.measures
     texts = [strings_of(strings(columns[field])) for field in layout.fields]
     return Partitioned(*assign_shards(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
 
 
-def _messages(events: EventColumns, groups: Sequence[Group], partitioned: Partitioned | None) -> Iterator[ShardMessage]:
+def _messages(
+    events: EventColumns, group_ids: Sequence[str], partitioned: Partitioned | None
+) -> Iterator[ShardMessage]:
     """Yield the events of groups, a message for each shard that gets some."""
     if partitioned is None:
         return
@@ -344,7 +402,7 @@ def _messages(events: EventColumns, groups: Sequence[Group], partitioned: Partit
     columns |= {measure_column(name): values for name, values in events.measures.items()}
     columns |= {attribute_column(name): values for name, values in events.attributes.items()}
     table = pa.RecordBatch.from_arrays([*columns.values()], names=[*columns]).take(pa.array(partitioned.events))
-    for shard, packed in pack_shards(partitioned, [group.group_id for group in groups], table):
+    for shard, packed in pack_shards(partitioned, group_ids, table):
         yield ShardMessage(shard, packed)
 
 

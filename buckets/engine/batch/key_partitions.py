@@ -58,7 +58,7 @@ def seen_partitions(
         if group and begin < end:
             least = begin + np.argsort(hashes[begin:end])[:SAMPLED_KEYS]
             keys, oldest, newest = (column[least].tolist() for column in (hashes, *ends_of_keys))
-            found[group] = list(zip(keys, oldest, strict=True))
+            found.setdefault(group, []).extend(zip(keys, oldest, strict=True))
             if oldest != newest:
                 found[group] += zip(keys, newest, strict=True)
     return found

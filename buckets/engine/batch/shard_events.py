@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,17 +19,24 @@ from buckets.engine.batch.dead_letters import arrival, ascend, whole
 from buckets.engine.batch.partitioner import Partitioned, sort_by_code
 from buckets.engine.batch.payload import SHARD
 from buckets.engine.storage.shard_store import GROUP_BYTES, column_of, strings_of, texts_of
+from buckets.kernel.keyed_events import ASKS, COUNTS, FILLS
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
+Int8s = npt.NDArray[np.int8]
 _ALIGNED = 8
 _SOURCES = b"sources"
+
+
+def way_id(group_id: str, way: int) -> str:
+    """Return how a group is named where its events enter in one way, FILLS | COUNTS | ASKS; COUNTS is the usual one."""
+    return f"{int(group_id, 16) ^ way ^ COUNTS:016x}"
 
 
 class ShardPayload(NamedTuple):
     """What a piece of arrivals sends to a shard."""
 
-    group_ids: Sequence[str]  # the groups of which it has keys
+    group_ids: Sequence[str]  # the groups of which it has keys, see `way_id`
     keys: Int64s  # int64 `(groups,)`, how many of each
     key_events: Int32s  # int32 `(keys,)`, how many events each key has
     key_bytes: Int32s  # int32 `(keys,)`, how many bytes each key has
@@ -157,16 +165,18 @@ class ShardEvents:
     keys: ByteStrings  # the keys, in UTF-8
     rows: Int64s  # int64, the row of each event; one has as many as it has groups
     events: pa.Table  # the events, a row each
+    ways: Int8s | None = None  # int8, the way of each in `rows`, FILLS | COUNTS | ASKS; None where all count
 
     @classmethod
     def of(cls, pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> "ShardEvents":
         """Return what several pieces of arrivals have sent, at least one; `group_ids` are all groups, in order."""
-        if len(pieces) == 1 and ascend(*arrival(pieces[0].events)):
+        is_plain = set(group_ids).issuperset(*(piece.group_ids for piece in pieces))
+        if is_plain and len(pieces) == 1 and ascend(*arrival(pieces[0].events)):
             (piece,) = pieces
             keys = fixed(piece.key_data, _starts(piece.key_bytes))
             starts, rows = (_starts(piece.keys), _starts(piece.key_events)), piece.rows.astype(np.int64)
             return cls(piece.group_ids, *starts, keys, rows, piece.events)
-        return _merged(sorted(pieces, key=lambda piece: _first_arrival(piece.events)), group_ids)
+        return _merged(sorted(pieces, key=lambda piece: _first_arrival(piece.events)), group_ids, is_plain)
 
     @classmethod
     def of_group(cls, group_id: str, arrived: EventsByKey) -> "ShardEvents":
@@ -196,11 +206,14 @@ class ShardEvents:
         return np.repeat(np.arange(end - first), np.diff(self.key_start[first : end + 1]))
 
     def by_key(self, group: int) -> EventsByKey:
-        """Return the events of a group as a table of their own."""
-        first, end = self.group_start[group : group + 2]
-        events = self.events.take(pa.array(self.rows[self.events_of(group)])).combine_chunks()
-        key_start = self.key_start[first : end + 1] - self.key_start[first]
-        return EventsByKey(events, self.codes_of(group), key_start, self.keys_of(group))
+        """Return the events of a group that count, as a table of their own."""
+        of_group, codes, keys = self.events_of(group), self.codes_of(group), self.keys_of(group)
+        rows = self.rows[of_group]
+        if self.ways is not None:
+            kept = self.ways[of_group] != ASKS
+            rows, codes = rows[kept], codes[kept]
+        events = self.events.take(pa.array(rows)).combine_chunks()
+        return EventsByKey(events, codes, np.searchsorted(codes, np.arange(len(keys) + 1)), keys)
 
 
 def _starts(lengths: npt.NDArray[np.integer]) -> Int64s:
@@ -209,14 +222,17 @@ def _starts(lengths: npt.NDArray[np.integer]) -> Int64s:
     return start
 
 
-def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> ShardEvents:
+def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str], is_plain: bool) -> ShardEvents:
     """Return pieces, the first of which came first, as one."""
     events = pa.concat_tables([piece.events for piece in pieces]).unify_dictionaries().combine_chunks()
     first_row = _starts(np.array([len(piece.events) for piece in pieces]))
     rows = np.concatenate([piece.rows + first for piece, first in zip(pieces, first_row[:-1].tolist(), strict=True)])
-    numbers = {group_id: number for number, group_id in enumerate(group_ids)}
-    groups = np.concatenate(
-        [np.repeat([numbers[group_id] for group_id in piece.group_ids], piece.keys) for piece in pieces]
+    numbers = {group_id: (number, COUNTS) for number, group_id in enumerate(group_ids)}
+    if not is_plain:
+        others = product(list(numbers.items()), (FILLS, ASKS))
+        numbers |= {way_id(group_id, way): (number, way) for (group_id, (number, _)), way in others}
+    groups, ways = np.concatenate(
+        [np.repeat([numbers[group_id] for group_id in piece.group_ids], piece.keys, axis=0).T for piece in pieces], 1
     )
     texts = concatenated([fixed(piece.key_data, _starts(piece.key_bytes)) for piece in pieces])
     key_events = np.concatenate([piece.key_events for piece in pieces])
@@ -230,7 +246,7 @@ def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> ShardEv
     key_of = np.repeat(place[codes], key_events)
     order, key_start = sort_by_code(key_of, len(firsts))
     columns = arrival(events)
-    if not ascend(*columns):
+    if not (is_plain and ascend(*columns)):
         order = np.lexsort((*(column[rows] for column in reversed(columns)), key_of))
     there = np.flatnonzero(np.diff(group_start))
     return ShardEvents(
@@ -240,4 +256,5 @@ def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> ShardEv
         texts.take(firsts[by_group]),
         rows[order].astype(np.int64),
         events,
+        None if is_plain else np.repeat(ways, key_events)[order].astype(np.int8),
     )

@@ -22,7 +22,7 @@ from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Scheduled
 from buckets.engine.policies import needed_until_ms, read_entry
 from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHeads, column_of, head_keys, strings_of
-from buckets.kernel.keyed_events import are_settled, no_events
+from buckets.kernel.keyed_events import ASKS, are_settled, no_events
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.score import PAGING, ScoredGroups, score
 from buckets.rules.rule_set import RuleSet
@@ -74,6 +74,11 @@ class Eviction:
     def note(self, keys: GroupedKeys, stored: StoredHeads, scored: ScoredGroups) -> None:
         """Note keys that were scored: new ones are entered, and none of them needs a visit."""
         clocks_ms, group_start = scored.clocks_ms, scored.events.group_start
+        if len(scored.events.ways):  # What only asks leaves no trace.
+            remaining = np.flatnonzero(scored.events.ways != ASKS)
+            counted = np.unique(np.searchsorted(scored.events.key_start, remaining, side="right") - 1)
+            keys, stored, clocks_ms = keys.take(counted), stored.take(counted), clocks_ms[counted]
+            group_start = np.searchsorted(counted, group_start)
         self._events += len(scored.events.rows)
         self._scored.append((keys.state_keys, clocks_ms))
         times_ms = self.schedule.clock.note(keys.group_ids, group_start, keys.state_keys, clocks_ms)

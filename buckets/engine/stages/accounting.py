@@ -5,7 +5,8 @@
 
 *No key* are events that do not belong to the group: a field that it groups by is null. *Skipped* are messages that
 are no events and not faulty, such as a deletion. *Unjudged* are events of a topic that only fills timelines. The left
-side is counted by the first stage, the right side by the shards; the two are compared for each group.
+side is counted by the first stage, the right side by the shards; the two are compared for each group. Where the key may
+be another field's, an event comes in twice if it asks in another timeline than that in which it counts, unjudged.
 """
 
 import json
@@ -191,8 +192,8 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             orders += count.get("span", ())
             sample = count.get("ingested_ms", ())
             ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
-            for name in ("filtered", "no_key"):
-                for identity, number in count[name].items():
+            for name in ("filtered", "no_key", "asked"):
+                for identity, number in count.get(name, {}).items():
                     tallies[identity][name] += number
         elif "alerts_in" in count:
             names = ("malformed", "filtered", "no_key")
@@ -209,7 +210,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         account = GroupAccount(
             group_id=group.group_id,
             group=group.name,
-            events_in=came_in["arrivals"],
+            events_in=came_in["arrivals"] + tally["asked"],
             filtered=tally["filtered"],
             evaluated=came_to[EVALUATED],
             late=came_to[LATE],

@@ -111,6 +111,7 @@ def _of_group(packed: bytes, group: Group) -> Produced:
         told = json.loads(packed[1:])
         counts = {"group_id": group.group_id, "alerts_in": told["arrivals"], "malformed": told["malformed"]}
         counts |= {name: told[name][group.group_id] for name in ("filtered", "no_key")}
+        counts["alerts_in"] += told.get("asked", {}).get(group.group_id, 0)
         return Produced(COUNTS, 0, json.dumps(counts).encode())
     table = payload.unpack(packed)
     reasons = pc.binary_join_element_wise(pa.scalar(group.name), table["reason"], ": ")

@@ -35,6 +35,7 @@ from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.completeness import Fill, Filled, Piece, fill_identity
 from buckets.rules.feature import Part
 from buckets.rules.group import Group
+from buckets.rules.role import asked_field
 from buckets.rules.rule_set import RuleSet
 
 FILLS = "fills"  # The output that says how far a shard has come with a fill, as JSON
@@ -323,7 +324,7 @@ class _Arrived:
         """Return whether each event has no key in another group."""
         assert self.table is not None
         lacking = np.zeros(len(self.known), np.bool_)
-        for column in self.table.fields(other.fields).values():
+        for column in self.table.fields(map(asked_field, other.fields)).values():
             if column.null_count:
                 lacking |= column.is_null().to_numpy(zero_copy_only=False)
         return lacking

@@ -76,6 +76,7 @@ class GroupSet:
             self._track,
             ids if not texts else fixed(np.concatenate([ids.data, np.frombuffer(texts, np.uint8)]), ids.start),
             judged_flags(arrived.events),
+            np.empty(0, np.int8) if arrived.ways is None else arrived.ways,
         )
 
 

@@ -34,7 +34,8 @@ def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
         return {}
     texts = key.split(_SEPARATOR) if len(group.fields) > 1 else [key]
     values = dict(zip(group.key_fields, texts, strict=True))
-    return {field: _typed(values[field], field_kind(field, schema)) for field in group.fields}
+    named = zip(group.fields, group.counted_fields, strict=True)
+    return {counted: _typed(values[field], field_kind(counted, schema)) for field, counted in named}
 
 
 def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> str:

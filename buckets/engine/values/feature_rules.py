@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.aggregates.aggregate import Own, Values
 from buckets.aggregates.component import COMPUTED, Computed, joined
@@ -24,6 +25,7 @@ from buckets.rules.condition import FeatureColumn, holds, readable_columns
 from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
 from buckets.rules.prepared import PreparedRule, PreparedRules, Template
+from buckets.rules.role import AS
 from buckets.rules.rule import Rule, extra_digits
 from buckets.rules.score import SqlScore, scores
 
@@ -171,10 +173,18 @@ class _Chosen:
             kind=named.feature.kind(table.schema),
             scale=0 if measure is None else measure.scale,
             times_ms=lambda: table.times_ms(events),
-            counts=lambda: self._filters.passed(named.where)[self._rows] & named.feature.window.holds_its_event,
+            counts=lambda: self._counts_itself(named),
             has_value=lambda: has_value(field, table, events),
             value=lambda: values_of(field, table, events),
         )
+
+    def _counts_itself(self, named: NamedFeature) -> Flags:
+        """Return at which events a feature counts the event itself: in its own timeline, if it is not left out."""
+        counts = self._filters.passed(named.where)[self._rows] & named.feature.window.holds_its_event
+        for asked, _, counted in (field.partition(AS) for field in named.fields if AS in field):
+            both = self._table.fields([asked, counted], self._events)
+            counts &= pc.equal(both[asked], both[counted]).fill_null(False).to_numpy(zero_copy_only=False)
+        return counts
 
 
 def scores_at(judged: Judged, rows: Int64s) -> Int64s:

@@ -1,0 +1,50 @@
+"""Groups whose key is another field's value: `beneficiaryId AS payerId` reads the timeline of that payer.
+
+Such a grouping field is kept as that text, so that it tells groups apart. The field before AS is of the event that
+asks, and the one behind it of the events that count.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+AS: Final = " AS "
+
+
+def asked_field(field: str) -> str:
+    """Return the field of the event at which a feature is computed: `beneficiaryId`."""
+    return field.partition(AS)[0]
+
+
+def counted_field(field: str) -> str:
+    """Return the field of the events that count: `payerId`."""
+    return field.partition(AS)[2] or field
+
+
+def has_roles(fields: Iterable[str]) -> bool:
+    """Return whether some grouping field is another one of the event that asks than of those that count."""
+    return any(AS in field for field in fields)
+
+
+def fields_of(fields: Iterable[str]) -> list[str]:
+    """Return the fields of events that grouping fields name, each once."""
+    return list(dict.fromkeys(name for field in fields for name in (counted_field(field), asked_field(field))))
+
+
+def renamed_field(field: str, names: Mapping[str, str]) -> str:
+    """Return a grouping field in which fields have other names."""
+    return AS.join(names.get(name, name) for name in field.split(AS))
+
+
+def grouping_fault(fields: tuple[str, ...]) -> str | None:
+    """Return what is wrong with the grouping fields of a feature, if anything."""
+    for field in fields:
+        names = field.split(AS)
+        if len(names) > 2 or not all(name.strip() == name and name for name in names):
+            return f"{field!r} is no grouping field; write a field, or two as in beneficiaryId AS payerId"
+        if len(names) == 2 and names[0] == names[1]:
+            return f"{field!r} reads the timeline of the same field; write {names[0]}"
+    for pick in (str, counted_field):
+        picked = [pick(field) for field in fields]
+        if len(set(picked)) != len(picked):
+            return f"a field is named twice in {list(fields)}"
+    return None

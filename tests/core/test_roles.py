@@ -1,0 +1,208 @@
+"""Features that read the timeline of another field's value, against loops over lists."""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import buckets
+from buckets.rules.feature import Feature
+from tests.core.aggregates.oracle import Seen, oracles, rounded
+from tests.laws import examples
+
+SCHEMA = buckets.EventSchema.model_validate(
+    {
+        "event_id": "id",
+        "event_time": "time",
+        "attributes": {"payer": "string", "bene": "string", "kind": "string", "n": "long"},
+        "measures": {"amount": {"scale": 2}},
+    }
+)
+Row = dict[str, Any]
+ORACLES = oracles()
+START_MS = 1_700_000_000_000
+LATENESS_MS = 3_000
+GROUPINGS = (
+    ["bene AS payer"],
+    ["payer AS bene"],
+    ["bene AS payer", "payer AS bene"],
+    ["kind", "bene AS payer"],
+    ["n AS n2", "bene AS payer"],
+    None,
+)
+FUNCTIONS = {
+    "count": None, "sum": "amount", "avg": "amount", "min": "n", "max": "amount", "is_first": None,
+    "count_distinct": "kind", "first": "n", "previous": "kind", "last": "amount", "seconds_since_first": None,
+    "seconds_since_previous": None, "stddev": "amount", "median": "amount", "mode": "kind", "percentile": "amount",
+}  # fmt: skip
+WINDOWS: tuple[dict[str, Any], ...] = (
+    {"length": "2s"},
+    {"length": "30s", "left": "open"},
+    {"length": "30s"},
+    {"length": "30s", "exclude": "current"},
+    {"length": "5s", "offset": "1s"},
+    {"last": 2, "within": "20s"},
+    {"session": "1s", "within": "20s"},
+    {"session": "1s", "within": "20s", "exclude": "current"},
+)
+FILTERS = {
+    "kind = 'a'": lambda x, this: x["kind"] == "a",
+    "amount > this.amount": lambda x, this: None not in (x["amount"], this["amount"]) and x["amount"] > this["amount"],
+}
+
+
+@st.composite
+def features(draw: st.DrawFn) -> dict[str, Any]:
+    function = draw(st.sampled_from([name for name in FUNCTIONS if name in ORACLES]))
+    window = draw(st.sampled_from(WINDOWS))
+    found: dict[str, Any] = {"function": function, "window": window}
+    grouping = draw(st.sampled_from([each for each in GROUPINGS if each is None or "n AS n2" not in each]))
+    found |= {} if grouping is None else {"group_by": grouping}
+    found |= {} if FUNCTIONS[function] is None else {"of": FUNCTIONS[function]}
+    found |= {"p": 40} if function == "percentile" else {}
+    where = draw(st.sampled_from([None, None, *FILTERS]))
+    if where is not None and ("this" not in where or ("last" not in window and function not in RANKED)):
+        found["where"] = where
+    return found
+
+
+RANKED = ("median", "mode", "percentile")
+AMOUNTS = st.sampled_from([*map(Decimal, ("1.00", "1.05", "2.50", "7.25", "-3.10")), None])
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Row]:
+    rows: list[Row] = []
+    clock_ms = START_MS
+    for number in range(draw(st.integers(6, 40))):
+        if rows and draw(st.integers(0, 11)) == 0:
+            rows.append(draw(st.sampled_from(rows)) | {"again": True})
+            continue
+        time_ms = clock_ms + draw(st.sampled_from([0, 1, 1, 500, 500, 1000, 2000, 10_000, -1, -700, -2500, -60_000]))
+        clock_ms = max(clock_ms, time_ms)
+        row = {"id": f"e{number}", "time": time_ms, "again": False}
+        row |= {name: draw(st.sampled_from(["a", "a", "b", "c", None])) for name in ("payer", "bene")}
+        row |= {"kind": draw(st.sampled_from(["a", "b", None])), "n": draw(st.sampled_from([-1, 0, 3, None]))}
+        rows.append(row | {"amount": draw(AMOUNTS)})
+    return rows
+
+
+def table(rows: list[Row]) -> pa.Table:
+    kinds = {"time": pa.int64(), "n": pa.int64(), "amount": pa.decimal128(10, 2)}
+    names = [name for name in rows[0] if name != "again"]
+    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in names})
+
+
+class Timelines:
+    """A grouping: the events of each key as they have arrived, and its clock."""
+
+    def __init__(self, fields: tuple[str, ...], horizon_ms: int) -> None:
+        pairs = [field.split(" AS ") for field in fields]
+        self.asked, self.counted = [pair[0] for pair in pairs], [pair[-1] for pair in pairs]
+        self.horizon_ms, self.keys = horizon_ms, dict[Any, list[Row]]()
+        self.clocks = dict[Any, int]()
+
+    def take(self, row: Row) -> bool:
+        """Let an event in where it counts; return whether it is on time for what it asks, or asks nothing."""
+        asks, counts = (tuple(row[name] for name in names) for names in (self.asked, self.counted))
+        is_asked = None not in asks
+        on_time = not is_asked or row["time"] >= self.clocks.get(asks, row["time"])
+        if None not in counts:
+            clock_ms, events = self.clocks.get(counts, row["time"]), self.keys.setdefault(counts, [])
+            is_again = any((x["id"], x["time"]) == (row["id"], row["time"]) for x in events)
+            if row["time"] >= clock_ms - self.horizon_ms and not is_again:
+                events.append(row)
+                self.clocks[counts] = max(clock_ms, row["time"])
+        return on_time
+
+    def seen(self, row: Row) -> list[Row] | None:
+        """The events of what an event asks, in order; None where it asks nothing."""
+        asks = tuple(row[name] for name in self.asked)
+        if None in asks:
+            return None
+        return sorted((x for x in self.keys.get(asks, ()) if x["time"] <= row["time"]), key=lambda x: x["time"])
+
+
+def value_of(feature: Feature, seen: list[Row], this: Row) -> Any:
+    """A feature at an event, of the events of a key in order."""
+    window = feature.window
+    first_ms, last_ms = this["time"] - window.reach_ms, this["time"] - window.offset_ms
+    others = [x for x in seen if x is not this]
+    if window.session_ms:
+        begins_ms = this["time"]
+        for x in reversed(others):
+            if begins_ms - x["time"] > window.session_ms:
+                break
+            begins_ms = x["time"]
+        first_ms = max(first_ms, begins_ms)
+    passes = FILTERS[feature.where.text] if feature.where else lambda x, this: True
+    inside = [x for x in seen if first_ms <= x["time"] <= last_ms and (window.exclude is None or x is not this)]
+    counted = [x for x in inside if passes(x, this)]
+    counted = counted[-window.last :] if window.last else counted
+    if feature.of is not None:
+        counted = [x for x in counted if x[feature.of] is not None]
+    before = [x for x in counted if x is not this]
+    exact = [x | {"amount": None if x["amount"] is None else Fraction(x["amount"])} for x in (this, *counted, *before)]
+    whole = Seen(exact[0], exact[1 : 1 + len(counted)], exact[1 + len(counted) :], feature.of, feature.p)
+    value = ORACLES[feature.function].value(whole)
+    if value is None or isinstance(value, bool | str):
+        return value
+    return rounded(value, ORACLES[feature.function].digits(whole.scale))
+
+
+def batches(rows: list[Row], cuts: list[int]) -> Iterator[list[Row]]:
+    begin = 0
+    for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
+        if begin < end:
+            yield rows[begin:end]
+        begin = end
+
+
+@settings(max_examples=examples(1500))
+@given(
+    st.lists(features(), min_size=1, max_size=5),
+    streams(),
+    st.lists(st.integers(1, 40), max_size=5),
+    st.sampled_from(["all", "1h", "31s"]),
+    st.sampled_from(["add", "evaluate"]),
+    st.sampled_from([1, 3]),
+)
+def test_features_read_the_timeline_of_the_value_that_they_name(written, rows, cuts, tail, late, shards):
+    named = {f"f{index}": feature for index, feature in enumerate(written)}
+    when = " OR ".join(f"{name} IS NULL" for name in named)
+    rule = buckets.Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "features": named, "when": when})
+    of_features = {each.name: each for each in rule.named_features()}
+    horizons = {frozenset(fields): fields for fields, _ in rule.groupings()}
+    timelines = {
+        key: Timelines(fields, LATENESS_MS + max(part.window.begins_ms for part in rule.parts(fields)))
+        for key, fields in horizons.items()
+    }
+    written_engine = {"precision": {"tail": tail}, "allowed_lateness": "3s", "late": late, "shards": shards}
+    if tail == "31s":
+        written_engine["precision"] |= {"resolution": "1s", "tail": "34s"}
+    evaluator = buckets.Evaluator([rule], SCHEMA, buckets.EngineSettings.model_validate(written_engine))
+    for batch in batches(rows, cuts):
+        results = evaluator.recorded(table(batch))
+        results.account.check()
+        found = {each["position"]: each for each in results.evaluations.to_pylist()}
+        for at, row in enumerate(batch):
+            home = timelines[frozenset({"payer"})]
+            known = [x["id"] for x in home.keys.get((row["payer"],), ())]
+            is_new = row["payer"] is not None and row["id"] not in known
+            on_time = all([each.take(row) for each in timelines.values()])
+            assert (at in found) <= is_new, row
+            if is_new and (on_time or late == "add"):
+                assert (at in found) == on_time, row
+            for term in json.loads(found[at]["terms"]) if at in found else ():
+                each = of_features[term["name"]]
+                seen = timelines[frozenset(each.fields)].seen(row)
+                value = None if seen is None else value_of(each.feature, seen, row)
+                is_plain = value is None or isinstance(value, bool | str)
+                assert term["value"] == value if is_plain else Fraction(term["value"]) == value, (term, row)
+                assert term["exact"]
