@@ -29,6 +29,7 @@ from buckets.rules.change import changes_between
 from buckets.rules.feature import alert_schema
 from buckets.rules.flink_message import check_against_schema, check_new
 from buckets.rules.revision import revise
+from buckets.rules.role import fields_of
 from buckets.rules.rule import Rule, value_scale
 from buckets.rules.rule_set import RuleSet
 
@@ -138,7 +139,9 @@ class Evaluator:
         rules = self._rule_set.rules
         counts_alerts = any(rule.on == "alerts" for rule in rules)
         known = field_types(alert_schema(self._schema) if counts_alerts else self._schema) | field_types(self._schema)
-        keys = list(dict.fromkeys(name for rule in rules for fields, _ in rule.groupings() for name in fields))
+        keys = list(
+            dict.fromkeys(name for rule in rules for fields, _ in rule.groupings() for name in fields_of(fields))
+        )
         digits = max((value_scale(rule, self._schema) for rule in rules if rule.is_short), default=0)
         tables = recorded.tables.items()
         typed = {name: with_digits(with_structs(table, known, keys), digits) for name, table in tables}

@@ -82,7 +82,7 @@ class ArchiveWriter:
         """Make the table, or give it the columns of fields that it lacks; rows of its files are sorted by one field."""
         columns, wanted = archive_columns(schema), self._cluster_by
         if not is_table(self._path):
-            first = next((field for group in rule_set.groups for field in group.fields), None)
+            first = next((field for group in rule_set.groups for field in group.counted_fields), None)
             given = {CLUSTER_BY: wanted or first, SINCE: str(batch_id) if batch_id else None}
             make_table(self._path, columns, {name: value for name, value in given.items() if value is not None} or None)
         add_missing_columns(self._path, columns)

@@ -19,6 +19,7 @@ from buckets.events.schema import OF_HEADERS
 from buckets.kafka.local_broker import LocalBroker
 from buckets.kafka.sender import FASTEST, event_messages, paced_produce
 from buckets.kafka.topics import create_topics, topic_sizes, wanted_topics
+from buckets.rules.role import counted_field
 from buckets.stores.location import in_file_system
 
 Folder = Annotated[
@@ -199,7 +200,7 @@ def _key_of_rules(job: Job) -> str:
     """Return the field by which the first rule groups that groups by any."""
     rules = job.rules or rules_of(job).rules
     groupings = (fields for rule in rules if rule.on == "events" for fields, _ in rule.groupings())
-    field = next((fields[0] for fields in groupings if fields), None)
+    field = next((counted_field(fields[0]) for fields in groupings if fields), None)
     if field is None:
         message = "there is no rule yet that groups by a field; name the field of the messages' key as --key FIELD"
         raise BucketsError(message)

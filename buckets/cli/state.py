@@ -171,16 +171,16 @@ def encode_key(group: Group, written: str, schema: EventSchema) -> str:
         if written[:1] in ("[", "{"):
             values = json.loads(written)
         if isinstance(values, dict):
-            if set(values) != set(group.fields):
+            if set(values) != set(group.counted_fields):
                 message = f"it names {', '.join(values)}"
                 raise ValueError(message)
-            values = [values[field] for field in group.fields]
+            values = [values[field] for field in group.counted_fields]
         texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
         return key_of_values(group, texts, schema)
     except ValueError as error:
         message = (
             f"--key: {written!r} is not a key of group {group.name!r} ({error}); "
-            f"write a value for each of {', '.join(group.fields) or 'no fields'}, with commas between them, "
+            f"write a value for each of {', '.join(group.counted_fields) or 'no fields'}, with commas between them, "
             "in this order, or the key as `stats` shows it"
         )
         raise BucketsError(message) from None

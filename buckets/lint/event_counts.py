@@ -15,6 +15,7 @@ from buckets.lint.subject import EventSummary, KeyCounts
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.filter import Filter, filter_fields, matches
+from buckets.rules.role import counted_field, fields_of
 from buckets.rules.rule import POLICY_FIELDS, Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from buckets.rules.this_event import names_this
@@ -59,7 +60,7 @@ class _Counts:
         for rule in rules:
             self._passed |= dict.fromkeys(_filters(rule), 0)
             self._nulls |= dict.fromkeys(_fields(rule), 0)
-            self._keys |= {tuple(sorted(fields)): None for fields, _ in rule.groupings() if fields}
+            self._keys |= {tuple(sorted(map(counted_field, fields))): None for fields, _ in rule.groupings() if fields}
 
     def add(self, events: EventColumns, broken: list[DeadLetter]) -> None:
         fields = events.attributes | events.measures | {self._schema.event_time.field: pa.array(events.times_ms)}
@@ -102,7 +103,7 @@ def _filters(rule: Rule) -> list[Filter]:
 
 
 def _fields(rule: Rule) -> set[str]:
-    names = {field for fields, _ in rule.groupings() for field in fields} | rule.filter_fields
+    names = {field for fields, _ in rule.groupings() for field in fields_of(fields)} | rule.filter_fields
     names |= {feature.of for feature in rule.features.values() if feature.of is not None}
     return names.union(*map(filter_fields, _filters(rule)))
 

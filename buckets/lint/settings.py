@@ -9,6 +9,7 @@ from buckets.lint.logic import given
 from buckets.lint.subject import Code, Finding, Subject, event_facts
 from buckets.moment import minute_text, moment_ms
 from buckets.rules.filter import Filter, filter_condition
+from buckets.rules.role import counted_field
 from buckets.rules.rule import WHOLE_SHARE, Rule
 
 BEYOND_TAIL = Code("B301", "{reason}; a job with these settings refuses the rule", frozenset(["schema", "engine"]))
@@ -78,7 +79,7 @@ def _most_keys(subject: Subject, rule: Rule, fields: tuple[str, ...], where: Fil
     facts = given(filter_condition(where, schema), event_facts(rule, schema))
     if facts is None:
         return None
-    sizes = [facts.of_name(field).size for field in fields]
+    sizes = [facts.of_name(counted_field(field)).size for field in fields]
     known = [size for size in sizes if size is not None]
     return prod(known) if len(known) == len(sizes) else None
 

@@ -20,6 +20,7 @@ from buckets.lint.relations import is_exact, is_within, relations
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import Filter, filter_condition
+from buckets.rules.role import has_roles
 from buckets.rules.rule import Rule
 from buckets.rules.this_event import names_this, split_filter
 
@@ -89,7 +90,7 @@ def _domain_of(
         field, counts_itself = ValueRange(), False
         if is_exact(named, schema, engine):
             counted = given(filter_condition(split_filter(named.where)[0], schema), of_events)
-            counts_itself = named.feature.window.holds_its_event and counted is not None
+            counts_itself = named.feature.window.holds_its_event and not has_roles(named.fields) and counted is not None
             counts_itself = counts_itself and is_within(rule.where, named.where, schema)
             of_field = (counted or of_events).of_name(named.feature.of or "")
             size = 1 if named.feature.of in named.fields else of_field.size

@@ -1,6 +1,7 @@
 """How tests beside rules are written in a rule file, and the JSON schema with which editors complete a rule file."""
 
 import json
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -277,8 +278,10 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         is_alone = not set(ALERT_FIELDS).isdisjoint(event_schema.all_fields)
         counted = event_schema if is_alone else alert_schema(event_schema)
         fields = [*counted.attributes, *counted.measures]
-        for grouping in (rule["group_by"], feature["group_by"]):
-            grouping["items"]["enum"] = list(counted.attributes)
+        names = list(counted.attributes)
+        rule["group_by"]["items"]["enum"] = names
+        one_of = "|".join(map(re.escape, names))
+        feature["group_by"]["items"]["pattern"] = f"^({one_of})( AS ({one_of}))?$"
         mapping = next(form for form in published["filter"]["anyOf"] if form["type"] == "object")
         mapping["propertyNames"] = {"enum": fields}
         rule["aggregate"]["properties"]["measure"] = {"enum": [*counted.measures, None]}

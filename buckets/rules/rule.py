@@ -386,11 +386,12 @@ class Rule(BaseModel):
         fields, by = each.feature.group_by, ""
         if fields is not None and frozenset(fields) != frozenset(self.group_by):
             by = f" by {', '.join(fields)}" if fields else f" of all {self.on}"
-            if has_roles(fields):
-                one = self.on.removesuffix("s")
-                pairs = (f"{counted_field(field)} is this {one}'s {asked_field(field)}" for field in fields)
-                by = f" of {self.on} whose {' and '.join(pairs)}"
         phrase = each.phrase_over(self.on)
+        if has_roles(each.fields):
+            own = f"this {self.on.removesuffix('s')}'s"
+            pairs = (f"{counted_field(field)} is {own} {asked_field(field)}" for field in each.fields)
+            of = "" if phrase.endswith(self.on) else f" of {self.on}"
+            where, by = f"{of} whose {' and '.join(pairs)}{where}", ""
         return f"{each.name} is {phrase}{where}{by} over {each.feature.window.words_over(self.on)}"
 
 

@@ -271,7 +271,7 @@ def _whole(spark: Mapping[str, str | int | bool], name: str) -> int | None:
 
 
 def _check_named(groups: Sequence[Group], keys: Keys) -> None:
-    known = {frozenset(group.fields): ",".join(group.fields) for group in groups if group.fields}
+    known = {frozenset(group.counted_fields): ",".join(group.counted_fields) for group in groups if group.fields}
     names = "; ".join(sorted(known.values())) or "none but that of all events"
     for fields in keys:
         if fields and fields not in known:
@@ -291,7 +291,7 @@ def _grouping(group: Group, job: Job, keys: Keys) -> Grouping:
     return Grouping(
         name=group.name,
         fields=len(group.fields),
-        keys=keys_of(keys, group.fields) or 1.0,
+        keys=keys_of(keys, group.counted_fields) or 1.0,
         tracks=len(group.live_tracks) - 1,
         features=len(group.limit_rules) + len(group.parts),
         horizon_ms=horizon_ms,

@@ -358,7 +358,7 @@ def extreme(timeline: Timeline, side, column, first, end):
     Cost: O(log cells) for a suffix of the timeline, also of the one that there was before its newest cell;
     O(end - first) for a stretch that ends earlier.
     """
-    if end < timeline.size[0]:
+    if end < timeline.size[0] or first == end:
         return _extreme_before(timeline, side, column, first, end)
     stack = timeline.stack[side, column]
     low, high = np.int64(0), timeline.stack_size[side, column] - 1
@@ -373,7 +373,7 @@ def extreme(timeline: Timeline, side, column, first, end):
 
 @leaf
 def _extreme_before(timeline: Timeline, side, column, first, end):
-    """Return the extreme of cells `[first, end)`, which are not all to the end."""
+    """Return the extreme of cells `[first, end)`, which are not all to the end, or none."""
     values, stack = timeline.extremes[side, column], timeline.stack[side, column]
     best = np.int64(INT64_MAX if side == 0 else INT64_MIN)
     if first >= end:

@@ -91,7 +91,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.integers(0, 2)) == 0:
         found["where"] = draw(FILTERS)
     if draw(st.integers(0, 3)) == 0:
-        found["group_by"] = draw(GROUPINGS)
+        found["group_by"] = draw(st.one_of(GROUPINGS, st.sampled_from([["bene AS payer"], ["n", "payer AS bene"]])))
     return found
 
 

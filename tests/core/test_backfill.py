@@ -49,6 +49,10 @@ SPANNING = {
     },
     "when": "mine >= 2 AND of_kind > 100",
 }
+MIRRORED = {**SPANNING, "when": "mine >= 2 AND (of_kind > 30 OR of_other > 30)"}
+MIRRORED["features"] = SPANNING["features"] | {
+    "of_other": {"function": "sum", "of": "amount", "window": "2h", "group_by": ["kind AS payer"]}
+}
 ASKED = [
     rule("asked", group_by=["kind"], length="2h"),
     rule("asked", group_by=["payer", "kind"], length="1h"),
@@ -60,6 +64,7 @@ ASKED = [
     rule("asked", measure="fee", length="2h", state="SHADOW", cooldown="10m"),
     Rule.model_validate(CONDITION),
     Rule.model_validate(SPANNING),
+    Rule.model_validate(MIRRORED),
 ]
 
 
@@ -74,7 +79,7 @@ def stream(rng: random.Random, count: int) -> list[Row]:
             "id": f"e{index}",
             "at": clock_ms - late_ms,
             "payer": f"p{rng.randrange(40) if rng.random() < 0.7 else rng.randrange(3)}",
-            "kind": rng.choice([*"abc", *map(str, range(30))]),
+            "kind": rng.choice([*"abc", *map(str, range(30)), "p0", "p1", "p2"]),
             "account": 1,
             "vip": "true",
             "amount": f"{rng.randint(-50, 90)}.{rng.randrange(10)}",

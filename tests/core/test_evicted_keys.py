@@ -84,7 +84,7 @@ EVENTS = st.lists(
     st.tuples(
         st.integers(0, 9),
         STEPS_MS,
-        st.sampled_from("aab"),
+        st.sampled_from(["a", "a", "b", "p1"]),
         st.sampled_from([*[0] * 24, YEARS_MS, -YEARS_MS]),
         st.sampled_from([*[0] * 14, 1, 2]),
     ),

@@ -99,7 +99,7 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
                 features[name] |= draw(st.sampled_from(SEQUENCES)) | {"window": draw(window)}
             if AGGREGATES[function].needs_time:
                 features[name] |= draw(st.sampled_from(ABSENCES))
-            fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
+            fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], ["kind AS payer"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
         kinds = {
             name: AGGREGATES[each["function"]].kind(KINDS.get(each.get("of", ""))) for name, each in features.items()
@@ -152,7 +152,7 @@ def streams(draw: st.DrawFn) -> list[Row]:
                 "position": number + 1,
                 "id": f"é{number}",
                 "t": event_ms,
-                "payer": draw(st.sampled_from("ppq")),
+                "payer": draw(st.sampled_from("ppqa")),
                 "card": draw(st.sampled_from(["c", "d", "c", "d", None])),
                 "kind": draw(st.sampled_from(["a", "b", "a", "b", None])),
                 "vip": "true" if draw(st.booleans()) else "false",

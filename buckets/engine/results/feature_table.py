@@ -25,6 +25,7 @@ from buckets.events import arrivals as arrived
 from buckets.events import conversion
 from buckets.events.schema import AttributeType, EventSchema
 from buckets.outputs import columns
+from buckets.rules.role import fields_of
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
@@ -50,7 +51,7 @@ class FeatureTable:
             _check(rules)
         rules = [rule for rule in rules if rule.on == "events"]
         named = (feature.group_by or () for rule in rules for feature in rule.features.values())
-        grouped = chain(*(rule.group_by for rule in rules), *named)
+        grouped = chain(*(rule.group_by for rule in rules), *map(fields_of, named))
         self._rule_set, self._schema = rule_set, schema
         self._keys = tuple(dict.fromkeys(grouped))
         fixed: list[tuple[str, pa.DataType]] = [

@@ -140,6 +140,7 @@ class Scorer:
             for fill in rule_set.fills if is_asked else ():
                 at = numbers.get(fill.group_id)
                 of_group = None if arrived is None or at is None else arrived.by_key(at)
+                of_group = of_group if of_group is not None and len(of_group.codes) else None
                 plan = plans.by_state_id[fill.timelines]
                 yield Produced(FILLS, 0, fills.go_on(fill, plan, of_group, sources.get(fill.number)))
             fills.end(rule_set.fills)

@@ -29,6 +29,7 @@ from buckets.rules.completeness import Fill
 from buckets.rules.feature import ALERT_RULE, ALERT_SEVERITY, Counted, alert_schema
 from buckets.rules.filter import Filter
 from buckets.rules.group import Group, canonical_group_id, group_id
+from buckets.rules.role import asked_field, counted_field
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
@@ -48,6 +49,7 @@ Fate = Literal[
     "left out",  # the filter of the group does not pass it
     "malformed",  # a field that the group needs is null
     "before",  # it came before the group was kept
+    "asks",  # the event in question, which counts in the timeline of another key
     "not yet",  # it came after the event in question
 ]
 """What became of an arrival."""
@@ -151,9 +153,13 @@ def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int 
 
     schema, columns, batch_id = target.schema, target.columns, int(target.batches[0])
     keys = [
-        " and ".join(is_value(schema, field, columns[field][0].as_py()) for field in group.fields) or "true"
+        " and ".join(
+            is_value(schema, counted_field(field), columns[asked_field(field)][0].as_py()) for field in group.fields
+        )
+        or "true"
         for group in groups
     ]
+    keys.append(f'"{ARRIVAL}" = {target.numbers[0]}')
     tests = [f"({') or ('.join(keys)})", f'"{ARRIVAL}" <= {target.numbers[0]}']
     tests += is_between(schema.event_time.field, TimeRange(from_ms))
     rows: pa.Table = past.rows(tests, [*OWN_COLUMNS.names, *schema.all_fields]).sort_by(ARRIVAL).combine_chunks()
@@ -265,6 +271,7 @@ class KeyHistory:
     target: int  # the index of the event
     regime: Regime  # the settings of its batch
     fill: Fill | None = None  # the fill from whose timelines it is evaluated; None where nothing was filled in
+    asks: bool = False  # whether the event counts in the timeline of another key, or in none
 
     @property
     def fate(self) -> Fate:
@@ -282,7 +289,8 @@ def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filt
 def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) -> KeyHistory:
     """Follow the key of an event in a group."""
     schema = target.arrivals.schema
-    key = {field: target.value(field) for field in group.fields}
+    key = {counted_field(field): target.value(asked_field(field)) for field in group.fields}
+    asks = any(target.value(field) != value for field, value in key.items())
     if past.terms(target.batch_id).engine.duplicates.within:
         from_ms = None  # Whether an event is a repeat depends on whether the one before it is, and so on.
     assert None not in key.values(), "the event does not belong to the group"
@@ -294,10 +302,15 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
         ]
         rows = past.results(ALERTS, Selection({}, TimeRange(from_ms), tests))
         arrivals = as_arrivals(past, target.batch_id, rows, key)
+        if asks:
+            both = pa.concat_tables([arrivals.rows, target.arrivals.rows.select(arrivals.rows.column_names)])
+            arrivals = Arrivals(arrivals.schema, both.sort_by(ARRIVAL).combine_chunks())
     else:
         time = quoted_column(schema.event_time.field)
         tests = [is_value(schema, field, value) for field, value in key.items()]
         tests += is_between(schema.event_time.field, TimeRange(from_ms))
+        if asks:
+            tests = [f'({" and ".join(tests)} or "{ARRIVAL}" = {target.number})']
         tests.append(f'({time} <= {sql_moment(target.time_ms)} or "_batch_id" <= {target.batch_id})')
         # With all fields: rules of earlier batches may have needed others than those of this one.
         arrivals = past.events(schema, tests)
@@ -309,9 +322,13 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
     regimes = {batch_id: _regime(past, group, batch_id) for batch_id in set(under.tolist())}
     each = [regimes[batch_id] for batch_id in under.tolist()]
     times_ms, ids = arrivals.times_ms[:came].tolist(), arrivals.ids[:came].to_pylist()
+    if asks:
+        known.setdefault(came - 1, "asks")
     fates, others, clock_ms = decide_fates(times_ms, ids, each, known)
+    if fates[-1] == "asks" and clock_ms is not None and target.time_ms < clock_ms:
+        fates[-1] = "late" if target.time_ms >= clock_ms - each[-1].horizon_ms else "too late"
     fates += ["not yet"] * (len(arrivals) - came)
-    return KeyHistory(group, arrivals, fates, clock_ms, others, came - 1, each[-1], fill)
+    return KeyHistory(group, arrivals, fates, clock_ms, others, came - 1, each[-1], fill, asks)
 
 
 def _kept_out(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None, under: list[int]) -> dict[int, Fate]:

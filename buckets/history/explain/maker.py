@@ -37,6 +37,7 @@ from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import Selection
 from buckets.rules.condition import SqlFilter
 from buckets.rules.group import kernel_limit
+from buckets.rules.role import asked_field
 from buckets.rules.rule import Rule, extra_digits
 from buckets.rules.score import SqlScore, score_words, whole_score
 
@@ -191,7 +192,7 @@ class Explainer:
         histories: _Histories = {}
         rule_set = self.past.rule_set(target.batch_id)
         for fields, where in rule.groupings():
-            if any(target.value(field) is None for field in fields):
+            if any(target.value(asked_field(field)) is None for field in fields):
                 continue
             group = find_group(rule_set, rule, fields, where)
             assert group is not None

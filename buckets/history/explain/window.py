@@ -19,6 +19,7 @@ from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import describe_filter
 from buckets.rules.group import COUNT_TRACK
+from buckets.rules.role import asked_field, counted_field
 from buckets.rules.rule import Rule
 from buckets.rules.steps import Step, step_in_words
 
@@ -61,7 +62,8 @@ def explain_window(
     start_ms = int(window.starts_ms(np.array([time_ms]))[0]) + (window.left == "open")
     reset_ms = None if reset_ms is None or reset_ms < start_ms else reset_ms
     rows = np.flatnonzero((arrivals.times_ms >= start_ms) & (arrivals.times_ms <= end_ms))
-    rows = rows if window.holds_its_event else rows[rows != history.target]
+    holds_its_event = window.holds_its_event and not history.asks
+    rows = rows if holds_its_event else rows[rows != history.target]
     rows = rows[np.lexsort((arrivals.numbers[rows], arrivals.times_ms[rows]))]
     is_kept = np.array([history.fates[row] in IN_TIMELINE for row in rows.tolist()], np.bool_)
     counts = is_kept.copy()
@@ -74,7 +76,7 @@ def explain_window(
     if since is not None:
         counts &= arrivals.batches[rows] >= since
     if window.session_ms:
-        in_time = np.append(arrivals.times_ms[rows[is_kept]], [] if window.holds_its_event else [time_ms])
+        in_time = np.append(arrivals.times_ms[rows[is_kept]], [] if holds_its_event else [time_ms])
         begins = np.flatnonzero(np.diff(in_time) > window.session_ms)
         first_ms = in_time[begins[-1] + 1] if len(begins) else start_ms
         rows, counts = rows[arrivals.times_ms[rows] >= first_ms], counts[arrivals.times_ms[rows] >= first_ms]
@@ -165,7 +167,7 @@ def _steps(feature: Feature, arrivals: Arrivals, rows: Int64s, events: CountedEv
 
 def outside_of_group(rule: Rule, named: NamedFeature, target: Target, recorded: RecordedValue | None) -> Recomputed:
     """Explain a feature at an event that does not belong to its group."""
-    lacking = ", ".join(field for field in named.fields if target.value(field) is None)
+    lacking = ", ".join(field for field in map(asked_field, named.fields) if target.value(field) is None)
     plain = PlainValue(None, None, f"{lacking} is missing or null, and the feature groups by it")
     return _feature(rule, named, (target.arrivals, 0), plain, recorded), plain
 
@@ -186,7 +188,7 @@ def _feature(
     return FeatureThen(
         name=named.name,
         phrase=rule.phrase(named),
-        key={field: arrivals.shown(field, row) for field in named.fields},
+        key={counted_field(field): arrivals.shown(asked_field(field), row) for field in named.fields},
         where=describe_filter(named.counted or named.group_where),
         window=window.text,
         left=window.left,
