@@ -248,7 +248,7 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
         return None
     for named in rule.named_features():
         feature = named.feature
-        if not (rule.reset_on_alert or feature.needs_raw_events):
+        if feature.on is not None or not (rule.reset_on_alert or feature.needs_raw_events):
             continue
         precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
         if precision.tail is not None and feature.window.reach_ms > precision.tail:

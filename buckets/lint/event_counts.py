@@ -36,7 +36,8 @@ def summarise(
     Rules for alerts, and those that look into other lists, are left out. `on_rows` is called with the
     number of rows so far.
     """
-    tried = [rule for rule in rules if rule.on == "events" and rule.lists <= lists.keys()]
+    of_events = (rule for rule in rules if rule.on == "events" and not rule.asks_alerts)
+    tried = [rule for rule in of_events if rule.lists <= lists.keys()]
     counts, trial, rows_so_far = _Counts(tried, schema, lists), _Trial(tried, schema, engine, lists), 0
     for rows in arrivals:
         events, broken = parse(rows, schema, frozenset())

@@ -88,7 +88,7 @@ def _domain_of(
             domain = replace(domain, members=frozenset([False]))
     if not aggregate.is_boolean:
         field, counts_itself = ValueRange(), False
-        if is_exact(named, schema, engine):
+        if is_exact(named, schema, engine) and named.feature.on is None:
             counted = given(filter_condition(split_filter(named.where)[0], schema), of_events)
             counts_itself = named.feature.window.holds_its_event and not has_roles(named.fields) and counted is not None
             counts_itself = counts_itself and is_within(rule.where, named.where, schema)

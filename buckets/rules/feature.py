@@ -309,6 +309,7 @@ class Feature(BaseModel):
         without: of a sequence, what did not come between its first step and its last; None for anything. Of an absence
             what did not come.
         within_ms: of an absence, how long after its step that could have come; None for all other functions.
+        on: `alerts` for one over alerts in a rule over events; None for one over what its rule is over.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -323,6 +324,7 @@ class Feature(BaseModel):
     step_field: str | None = None
     without: StepField | None = None
     within_ms: DurationMs | None = Field(alias="within", default=None, gt=0)
+    on: Literal["alerts"] | None = None
 
     @field_validator("window", mode="before")
     @classmethod
@@ -466,6 +468,8 @@ class Feature(BaseModel):
     def kind(self, schema: EventSchema) -> ValueKind:
         """Return what its values are; a number where the schema does not declare its field."""
         name = schema.new_names.get(self.of or "", self.of or "")
+        if self.on is not None and name in (schema.event_id, ALERT_RULE, ALERT_SEVERITY):
+            return self.aggregate.kind("string")
         return self.aggregate.kind(schema.attributes.get(name))
 
 

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from buckets.events.schema import EventSchema
 from buckets.printable import blank_letter, misleading_character, short_line, unseen_character
 from buckets.rules.condition import SqlFilter, check_condition_fits
-from buckets.rules.feature import Limit, Operator, field_kind, schema_on
+from buckets.rules.feature import Limit, Operator, alert_schema, field_kind, schema_on
 from buckets.rules.filter import Filter, canonical_filter, filter_fields
 from buckets.rules.role import asked_field, counted_field, fields_of
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
@@ -107,24 +107,29 @@ def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
 def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
     for name, feature in rule.features.items():
         location = ("features", name)
+        try:
+            counted = schema if feature.on is None else alert_schema(schema)
+        except ValueError as error:
+            yield (*location, "on"), str(error)
+            return
         if name in schema.all_fields:
             yield location, f"{name} is also a field of event schema {schema.name!r}; give the feature another name"
-        yield from _grouping_faults(feature.group_by or (), (*location, "group_by"), schema)
-        if feature.step_field is not None and schema.attributes.get(feature.step_field) != "string":
+        yield from _grouping_faults(feature.group_by or (), (*location, "group_by"), counted)
+        if feature.step_field is not None and counted.attributes.get(feature.step_field) != "string":
             shown = short_line(repr(feature.step_field))
             yield (
                 (*location, "step_field"),
-                f"{shown} is not an attribute of event schema {schema.name!r} that is a text",
+                f"{shown} is not an attribute of event schema {counted.name!r} that is a text",
             )
         for within, where in feature.filters.items():
-            yield from _filter_faults(where, (*location, *within), schema)
+            yield from _filter_faults(where, (*location, *within), counted)
         takes = feature.aggregate.takes
-        declared = [each for each in (*schema.attributes, *schema.measures) if field_kind(each, schema) in takes]
+        declared = [each for each in (*counted.attributes, *counted.measures) if field_kind(each, counted) in takes]
         if feature.of is not None and feature.of not in declared:
             shown, known = short_line(repr(feature.of)), ", ".join(declared) or "none"
             kinds = "field" if len(takes) > 2 else "number"
-            reason = f"{shown} is not a {kinds} of event schema {schema.name!r}; {feature.function} can be of: {known}"
-            if feature.of in schema.arrays:
+            reason = f"{shown} is not a {kinds} of event schema {counted.name!r}; {feature.function} can be of: {known}"
+            if feature.of in counted.arrays:
                 reason = f"{shown} is an array; {feature.function} can be of: {known}"
             yield (*location, "of"), reason
 

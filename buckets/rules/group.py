@@ -28,7 +28,7 @@ from buckets.rules.feature import Counted, Limit, Part, Track, holds_texts, sche
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, renamed_filter
 from buckets.rules.policies import AlertPolicy
 from buckets.rules.prepared import PreparedRules, prepare
-from buckets.rules.role import counted_field, fields_of, renamed_field
+from buckets.rules.role import asks_alerts, counted_field, fields_of, renamed_field
 from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.rules.this_event import names_this
 
@@ -183,11 +183,18 @@ class Group:
     def name(self) -> str:
         """Return the group in words: its fields, and its filter if it has one."""
         name = group_name(self.fields, self.where, self.on)
+        if asks_alerts(self.fields):
+            return name
         return name if self.on == "events" or not self.fields else f"alerts by {name}"
 
-    @cached_property
+    @property
     def needed_fields(self) -> frozenset[str]:
         """Return the fields that must not be null in its events: it groups by them, or rules aggregate them here."""
+        return frozenset() if asks_alerts(self.fields) else self.named_fields
+
+    @cached_property
+    def named_fields(self) -> frozenset[str]:
+        """Return the fields that it groups by, or that rules aggregate here."""
         here = frozenset(self.fields)
         features = (named for rule in self.rules for named in rule.named_features() if frozenset(named.fields) == here)
         return frozenset(fields_of(here)) | {named.feature.of for named in features if named.feature.of is not None}
@@ -207,6 +214,7 @@ def group_id(
     A field that has got another name keeps the first one here, by `first_names`.
     """
     named = sorted(renamed_field(field, first_names) for field in fields)
+    on = "alerts" if asks_alerts(named) else on
     parts = [named, filter_identity(renamed_filter(where, first_names)), *([on] if on == "alerts" else [])]
     canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()

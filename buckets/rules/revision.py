@@ -214,7 +214,9 @@ def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
         features = {
             name: feature
             if feature.where is None
-            else feature.model_copy(update={"where": canonical_filter(feature.where, counted)})
+            else feature.model_copy(
+                update={"where": canonical_filter(feature.where, schema_on(feature.on or rule.on, schema))}
+            )
             for name, feature in rule.features.items()
         }
         return rule.model_copy(update={"where": canonical_filter(rule.where, counted), "features": features})

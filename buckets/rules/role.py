@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 AS: Final = " AS "
+ALERTS: Final = "alerts."
+"""With this begins the field behind AS where alerts count at which an event asks; people write `on: alerts`."""
 
 
 def asked_field(field: str) -> str:
@@ -17,7 +19,17 @@ def asked_field(field: str) -> str:
 
 def counted_field(field: str) -> str:
     """Return the field of the events that count: `payerId`."""
-    return field.partition(AS)[2] or field
+    return field.partition(AS)[2].removeprefix(ALERTS) or field
+
+
+def over_alerts(fields: Iterable[str]) -> tuple[str, ...]:
+    """Return grouping fields of an event that reads timelines of alerts."""
+    return tuple(f"{asked_field(field)}{AS}{ALERTS}{counted_field(field)}" for field in fields)
+
+
+def asks_alerts(fields: Iterable[str]) -> bool:
+    """Return whether grouping fields are those of an event that reads timelines of alerts."""
+    return any(f"{AS}{ALERTS}" in field for field in fields)
 
 
 def has_roles(fields: Iterable[str]) -> bool:
@@ -32,14 +44,17 @@ def fields_of(fields: Iterable[str]) -> list[str]:
 
 def renamed_field(field: str, names: Mapping[str, str]) -> str:
     """Return a grouping field in which fields have other names."""
-    return AS.join(names.get(name, name) for name in field.split(AS))
+    asked, counted = asked_field(field), counted_field(field)
+    own = AS + ALERTS if asks_alerts([field]) else AS
+    return own.join(names.get(name, name) for name in ((asked, counted) if AS in field else (field,)))
 
 
 def grouping_fault(fields: tuple[str, ...]) -> str | None:
     """Return what is wrong with the grouping fields of a feature, if anything."""
     for field in fields:
         names = field.split(AS)
-        if len(names) > 2 or not all(name.strip() == name and name for name in names):
+        is_text = all(name.strip() == name and name for name in names)
+        if len(names) > 2 or not is_text or (names[1:2] and names[1].startswith(ALERTS)):
             return f"{field!r} is no grouping field; write a field, or two as in beneficiaryId AS payerId"
         if len(names) == 2 and names[0] == names[1]:
             return f"{field!r} reads the timeline of the same field; write {names[0]}"

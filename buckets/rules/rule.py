@@ -48,7 +48,7 @@ from buckets.rules.feature import (
 )
 from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists
 from buckets.rules.policies import MOST_SNOOZES, AlertPolicy, Snooze, policies_of
-from buckets.rules.role import asked_field, counted_field, has_roles
+from buckets.rules.role import asked_field, counted_field, has_roles, over_alerts
 from buckets.rules.score import Score, SqlScore, score_words
 from buckets.rules.this_event import field_of
 
@@ -211,10 +211,22 @@ class Rule(BaseModel):
         if self.reset_on_alert and self.window is not None and not self.window.is_plain:
             message = "`reset_on_alert` goes with a window of a `length` that ends with its event"
             raise ValueError(message)
+        fault = next(filter(None, (self._alerts_fault(name) for name, each in self.features.items() if each.on)), None)
+        if fault is not None:
+            raise ValueError(fault)
         if missing is not None:
             message = f"`{missing}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
             raise ValueError(message)
         return self._with_condition()
+
+    def _alerts_fault(self, name: str) -> str | None:
+        """Return what is wrong with a feature over alerts, if anything."""
+        grouped = self.features[name].group_by
+        if self.on == "alerts":
+            return f"features.{name}.on: all features of a rule over alerts are over alerts; leave it out"
+        if not (self.group_by if grouped is None else grouped):
+            return f"features.{name}: needs a field to group alerts by, as in group_by: [payerId]"
+        return None
 
     def _with_condition(self) -> "Rule":
         """Give a rule in the short form its feature and its condition."""
@@ -264,6 +276,11 @@ class Rule(BaseModel):
     def depends_on_alerts(self) -> bool:
         """Whether an alert of it may depend on those before, by its policies."""
         return any(policy.depends_on_alerts for policy in self.policies)
+
+    @property
+    def asks_alerts(self) -> bool:
+        """Whether it is over events, and has features over alerts."""
+        return any(feature.on is not None for feature in self.features.values())
 
     @property
     def is_count(self) -> bool:
@@ -316,6 +333,8 @@ class Rule(BaseModel):
             if feature.aggregate.by_value and feature.of is not None and feature.of not in fields:
                 fields = (*fields, feature.of)
             where = feature.where or () if feature.steps or feature.where is not None else self.where
+            if feature.on is not None:
+                fields, where = over_alerts(fields), feature.where or ()
             named.append(NamedFeature(name, feature, fields, self.group_where, where, self.state == "SHADOW"))
         return tuple(named)
 
@@ -386,13 +405,15 @@ class Rule(BaseModel):
         fields, by = each.feature.group_by, ""
         if fields is not None and frozenset(fields) != frozenset(self.group_by):
             by = f" by {', '.join(fields)}" if fields else f" of all {self.on}"
-        phrase = each.phrase_over(self.on)
+        counted = each.feature.on or self.on
+        phrase = each.phrase_over(counted)
         if has_roles(each.fields):
             own = f"this {self.on.removesuffix('s')}'s"
             pairs = (f"{counted_field(field)} is {own} {asked_field(field)}" for field in each.fields)
-            of = "" if phrase.endswith(self.on) else f" of {self.on}"
-            where, by = f"{of} whose {' and '.join(pairs)}{where}", ""
-        return f"{each.name} is {phrase}{where}{by} over {each.feature.window.words_over(self.on)}"
+            of = "" if phrase.endswith(counted) else f" of {counted}"
+            where = f" where {describe_filter(each.where)}" if each.feature.on and each.where else where
+            where, by = f"{of} whose {' and '.join(pairs)}{where if each.where else ''}", ""
+        return f"{each.name} is {phrase}{where}{by} over {each.feature.window.words_over(counted)}"
 
 
 POLICY_FIELDS = tuple(Rule.model_fields)[[*Rule.model_fields].index("on") :]

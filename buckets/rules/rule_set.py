@@ -26,7 +26,7 @@ from buckets.rules.completeness import (
 from buckets.rules.feature import ALERT_FIELDS
 from buckets.rules.group import COUNT_TRACK, Group, group_id, used_tracks
 from buckets.rules.prepared import PreparedRules, prepare
-from buckets.rules.role import fields_of
+from buckets.rules.role import asks_alerts, fields_of
 from buckets.rules.rule import Rule
 
 
@@ -67,6 +67,15 @@ class RuleSet:
         return RuleSet(self.version, rules, self.alert_groups, self.columns, first_names=self.first_names)
 
     @cached_property
+    def asking_alerts(self) -> "RuleSet | None":
+        """The rules over events with features over alerts, and all groups that these need; None if there are none."""
+        asked = tuple(group for group in self.alert_groups if asks_alerts(group.fields))
+        if not asked:
+            return None
+        rules = tuple(rule for rule in self.rules if rule.asks_alerts)
+        return RuleSet(self.version, rules, (*self.groups, *asked), self.columns, first_names=self.first_names)
+
+    @cached_property
     def needs_driver_state(self) -> bool:
         """Whether batches have to know on the driver what earlier ones have left there."""
         return bool(self.alert_groups) or any(group.policies and group.spanning_rules for group in self.groups)
@@ -80,7 +89,7 @@ class RuleSet:
     def named_fields(self) -> frozenset[str]:
         """Fields of events that some live rule groups by, filters on or aggregates, also one over alerts."""
         rules = [rule for group in (*self.groups, *self.alert_groups) for rule in group.rules]
-        of_alerts = frozenset().union(*(group.needed_fields for group in self.alert_groups))
+        of_alerts = frozenset().union(*(group.named_fields for group in self.alert_groups))
         named = self.needed_fields.union(of_alerts, *(rule.filter_fields for rule in rules))
         return named.difference(ALERT_FIELDS) if self.alert_groups else named
 
@@ -98,9 +107,10 @@ class RuleSet:
         """The rules with features of several groups, by these groups, first that of their own key."""
         found: dict[tuple[str, ...], list[Rule]] = {}
         here = {rule.rule_id for group in self.groups for rule in group.spanning_rules}
+        known = {group.group_id for group in self.groups}
         for rule in self.rules:
-            if rule.rule_id in here:
-                identities = tuple(self.identities(rule))
+            identities = tuple(self.identities(rule)) if rule.rule_id in here else ()
+            if identities and known.issuperset(identities):
                 found.setdefault(identities, []).append(rule)
         return {identities: prepare(rules) for identities, rules in found.items()}
 
@@ -173,7 +183,8 @@ def _groups(rules: Iterable[Rule], first_names: Mapping[str, str]) -> dict[str, 
     for rule in rules:
         for fields, where in rule.groupings() if rule.is_in_force else ():
             identity = group_id(fields, where, rule.on, first_names)
-            new = Group(identity, fields, where, (), (), {}, 0, rule.on, first_names=first_names)
+            on = "alerts" if asks_alerts(fields) else rule.on
+            new = Group(identity, fields, where, (), (), {}, 0, on, first_names=first_names)
             there = groups.get(identity) or new
             groups[identity] = replace(there, rules=(*there.rules, rule))
     return groups

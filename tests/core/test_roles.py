@@ -100,7 +100,10 @@ def streams(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
-def table(rows: list[Row]) -> pa.Table:
+def table(rows: list[Row], at: int = 0) -> pa.Table:
+    """Rows as a table, in two pieces where the first of them has some."""
+    if 0 < at < len(rows):
+        return pa.concat_tables([table(rows[:at]), table(rows[at:])])
     kinds = {"time": pa.int64(), "n": pa.int64(), "amount": pa.decimal128(10, 2)}
     names = [name for name in rows[0] if name != "again"]
     return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in names})
@@ -179,8 +182,9 @@ def batches(rows: list[Row], cuts: list[int]) -> Iterator[list[Row]]:
     st.sampled_from(["all", "1h", "31s"]),
     st.sampled_from(["add", "evaluate"]),
     st.sampled_from([1, 3]),
+    st.integers(0, 9),
 )
-def test_features_read_the_timeline_of_the_value_that_they_name(written, rows, cuts, tail, late, shards):
+def test_features_read_the_timeline_of_the_value_that_they_name(written, rows, cuts, tail, late, shards, piece):
     named = {f"f{index}": feature for index, feature in enumerate(written)}
     when = " OR ".join(f"{name} IS NULL" for name in named)
     rule = buckets.Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "features": named, "when": when})
@@ -195,7 +199,7 @@ def test_features_read_the_timeline_of_the_value_that_they_name(written, rows, c
         written_engine["precision"] |= {"resolution": "1s", "tail": "34s"}
     evaluator = buckets.Evaluator([rule], SCHEMA, buckets.EngineSettings.model_validate(written_engine))
     for batch in batches(rows, cuts):
-        results = evaluator.recorded(table(batch))
+        results = evaluator.recorded(table(batch, piece))
         results.account.check()
         found = {each["position"]: each for each in results.evaluations.to_pylist()}
         for at, row in enumerate(batch):

@@ -47,7 +47,7 @@ from buckets.lists.index import NO_LISTS, Lists, ListsAt
 from buckets.rules.completeness import stretches_of
 from buckets.rules.filter import matches
 from buckets.rules.group import Group
-from buckets.rules.role import AS, asked_field, counted_field, has_roles
+from buckets.rules.role import AS, asked_field, asks_alerts, counted_field, has_roles
 from buckets.rules.rule_set import RuleSet
 
 
@@ -311,6 +311,10 @@ def _passed(
     for number, group in enumerate(groups):
         for name in known.keys() & group.counted_fields:
             passed[number] &= known[name]
+        if asks_alerts(group.fields):
+            asked = [known[name] for name in known.keys() & set(map(asked_field, group.fields))]
+            judged = _judged(events)
+            passed[number] = np.where(judged, np.all([judged, *asked], axis=0), passed[number])
         with_key.append(int(np.count_nonzero(passed[number])) if known else len(events))
         mask = matches(group.where, columns, schema, lists)
         if mask is not None:
@@ -350,20 +354,31 @@ def _entering(events: EventColumns, groups: Sequence[Group], passed: Flags) -> E
         if not has_roles(group.fields):
             continue
         asks, is_same = _asking(events, group, passed[number])
+        counts = passed[number] & ~is_same
+        if asks_alerts(group.fields):
+            judged, is_same = _judged(events), np.zeros(len(events), np.bool_)  # Alerts are not judged there.
+            asks, counts = passed[number] & judged, passed[number] & ~judged
         key = group.group_id, tuple(map(asked_field, group.key_fields))
         found[number] = (*found[number][:2], is_same)
-        found.append((way_id(group.group_id, FILLS), plain.keys[number], passed[number] & ~is_same))
+        # First those that ask: of alerts, none is there yet that the event itself raises.
         found.append((way_id(group.group_id, ASKS), key, asks & ~is_same))
-        asked[group.group_id] = int(np.count_nonzero(asks & ~is_same))
+        found.append((way_id(group.group_id, FILLS), plain.keys[number], counts))
+        if not asks_alerts(group.fields):
+            asked[group.group_id] = int(np.count_nonzero(asks & ~is_same))
     identities, keys, flags = zip(*found, strict=True)
     return Entering([*identities], [*keys], np.array(flags), asked)
 
 
+def _judged(events: EventColumns) -> Flags:
+    if events.judged is None:
+        return np.ones(len(events), np.bool_)
+    flags: Flags = events.judged.fill_null(True).to_numpy(zero_copy_only=False).copy()
+    return flags
+
+
 def _asking(events: EventColumns, group: Group, counts: Flags) -> tuple[Flags, Flags]:
     """Return which events ask in timelines of a group, and which do in the one in which they count."""
-    asks, is_same = np.ones(len(events), np.bool_), counts.copy()
-    if events.judged is not None:
-        asks &= events.judged.fill_null(True).to_numpy(zero_copy_only=False)
+    asks, is_same = _judged(events), counts.copy()
     columns = events.attributes | events.measures
     for name in group.fields:
         asked, counted = columns[asked_field(name)], columns[counted_field(name)]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,7 +170,7 @@ class ShardEvents:
     @classmethod
     def of(cls, pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> "ShardEvents":
         """Return what several pieces of arrivals have sent, at least one; `group_ids` are all groups, in order."""
-        is_plain = set(group_ids).issuperset(*(piece.group_ids for piece in pieces))
+        is_plain = set(group_ids).issuperset(chain(*(piece.group_ids for piece in pieces)))
         if is_plain and len(pieces) == 1 and ascend(*arrival(pieces[0].events)):
             (piece,) = pieces
             keys = fixed(piece.key_data, _starts(piece.key_bytes))

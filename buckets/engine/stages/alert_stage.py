@@ -4,6 +4,10 @@ It runs on the driver, after all shards and `cross_group`, and sees every alert 
 in the batch, in the order of arrival of their events, and of the rules for alerts on one event; so nothing depends on
 how the stream is cut. They go through the same stages as events, with one shard. What comes out are alerts of the
 event that raised the alert. Alerts of rules over alerts, of rules on trial and alerts held back are not counted.
+
+Rules over events may have features over alerts. The events at which they apply come here too, and ask in timelines of
+alerts before what they raise themselves; with the parts that shards have computed the rules are evaluated then. Their
+alerts are not counted either: else an alert could depend on itself.
 """
 
 import json
@@ -18,35 +22,40 @@ import pyarrow.compute as pc
 
 from buckets.config.engine import DuplicateSettings, JobPrecision
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.batch.fan_out import attribute_column, fan_out, measure_column
 from buckets.engine.results.side_outputs import MAKERS
 from buckets.engine.stages.accounting import BatchAccount, account_batch, compact, event_numbers
 from buckets.engine.stages.cross_group import PARTS, meet
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer, cross_group_outputs, evaluation_rows
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.errors import BucketsError
-from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.arrivals import INGESTED, JUDGED, POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.conversion import column_types
 from buckets.events.schema import ALERT_SCORE, EventSchema
+from buckets.numbers.fixed_point import format_scaled
 from buckets.outputs import columns
 from buckets.outputs.columns import ALERTS
 from buckets.rules.feature import ALERT_ID, ALERT_RULE, ALERT_SEVERITY, alert_schema
 from buckets.rules.group import Group
+from buckets.rules.role import asks_alerts
 from buckets.rules.rule_set import RuleSet
 
 _RANK = "rank"
 
 
 def alert_outputs(
-    scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, stores: DriverStores
+    scorer: Scorer, payloads: Iterable[bytes], parts: Sequence[bytes], rule_set: RuleSet, stores: DriverStores
 ) -> Iterator[Produced]:
-    """Yield what rules over alerts make of all of output `alerts` of a batch, and counts for the accounts.
+    """Yield what rules make of all of output `alerts` of a batch, and counts for the accounts.
+
+    They are rules over alerts, and those with features over alerts, of which `parts` has the events.
 
     Raises:
         BucketsError: the event schema has got a field by now that only alerts may have.
     """
-    over, tables = rule_set.over_alerts, [payload.unpack(packed) for packed in payloads]
-    if over is None or not tables:
+    over, asking = rule_set.over_alerts, rule_set.asking_alerts
+    tables = [payload.unpack(packed) for packed in payloads]
+    if over is None or not (tables or (asking and parts)):
         return
     try:
         schema = alert_schema(scorer.schema)
@@ -55,10 +64,11 @@ def alert_outputs(
     # Alerts are few, so all are kept as they are.
     fixed = {"shards": 1, "collision": "keep", "duplicates": DuplicateSettings(), "precision": JobPrecision()}
     stage = Scorer(schema, scorer.engine.model_copy(update=fixed), scorer.evaluations, scorer.lists)
-    alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set)
-    arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema)
+    alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set) if tables else pa.table({})
+    arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema) if tables else []
+    asked = [] if asking is None else _asking_events(parts, asking, scorer.schema, stage.schema)
     messages: list[bytes] = []
-    for group, rows in product(over.groups, arrivals):
+    for group, rows in chain(*(product([group], _rows_of(group, arrivals, asked)) for group in over.groups)):
         # Each group by itself: also where nulls are strict, one in a field that it needs is nothing to the others.
         for message in fan_out(rows, replace(over, groups=(group,)), stage.schema, stage.engine, stage.lists):
             if message.payload[:1] == payload.SHARD:
@@ -66,8 +76,10 @@ def alert_outputs(
             else:
                 yield _of_group(message.payload, group)
     found = list(stage.score(messages, over, stores.alerts))
-    parts = [produced.payload for produced in found if produced.output == PARTS]
-    for produced in chain(found, cross_group_outputs(stage, parts, over, stores.alerts_cross_group)):
+    own_parts = [produced.payload for produced in found if produced.output == PARTS]
+    if asking is not None:
+        yield from cross_group_outputs(scorer, [*parts, *own_parts], asking, stores.cross_group)
+    for produced in chain(found, cross_group_outputs(stage, own_parts, over, stores.alerts_cross_group)):
         # Side outputs tell of events; of alerts, the accounts of the batch tell as much.
         if produced.output not in (*MAKERS, PARTS):
             yield _of_events(produced, alerts, over, stage)
@@ -102,6 +114,46 @@ def _arrivals(
     origin = {name: alerts[name] for name in (SOURCE, SOURCE_ORDER, POSITION, INGESTED) if name in alerts.column_names}
     rows = origin | {field_column(index): fields[name] for index, name in enumerate(stage_schema.field_names)}
     pieces: list[pa.RecordBatch] = pa.table(rows).combine_chunks().to_batches()
+    return pieces
+
+
+def _asking_events(
+    parts: Iterable[bytes], asking: RuleSet, schema: EventSchema, stage_schema: EventSchema
+) -> list[pa.Table]:
+    """Return the events at which rules with features over alerts apply, in the form of alerts as arrivals."""
+    homes = {identities[0] for identities in asking.spanning_rules}
+    named = frozenset().union(*(rule.filter_fields for rule in asking.rules))
+    found = []
+    for events in map(payload.unpack, parts):
+        if payload.group_of(events) not in homes:
+            continue
+        fields = {ALERT_ID: events["event_id"], schema.event_time.field: events["time_ms"]}
+        fields |= {schema.event_id: events["event_id"]}
+        for name in schema.attributes:
+            if attribute_column(name) in events.column_names:
+                fields[name] = events[attribute_column(name)]
+        for name in named.intersection(schema.measures):
+            scale, values = schema.measures[name].scale, events[measure_column(name)].to_pylist()
+            fields[name] = pa.array([None if each is None else format_scaled(each, scale) for each in values])
+        origin = {name: events[name] for name in (SOURCE_ORDER, POSITION, INGESTED) if name in events.column_names}
+        rows = {SOURCE: events["source"].cast(pa.string()), **origin}
+        for index, name in enumerate(stage_schema.field_names):
+            rows[field_column(index)] = fields.get(name, pa.nulls(len(events)))
+        found.append(pa.table(rows))
+    return found
+
+
+def _rows_of(group: Group, alerts: Sequence[pa.RecordBatch], asked: Sequence[pa.Table]) -> list[pa.RecordBatch]:
+    """Return what enters a group of alerts; where events ask, alerts only fill its timelines."""
+    if not asked:
+        return [*alerts]
+    asks = asks_alerts(group.fields)
+    tables = [table.append_column(JUDGED, pa.array([True] * len(table))) for table in (asked if asks else [])]
+    for piece in alerts:
+        tables.append(pa.table(piece).append_column(JUDGED, pa.array([not asks] * piece.num_rows)))
+    if not tables:
+        return []
+    pieces: list[pa.RecordBatch] = pa.concat_tables(tables, promote_options="permissive").combine_chunks().to_batches()
     return pieces
 
 
@@ -161,7 +213,7 @@ def complete_batch(
     note(produced)
     meeting = replace(scorer, evaluations=False, features=False) if is_thinned else scorer
     besides = note(cross_group_outputs(meeting, read[PARTS], rule_set, stores.cross_group))
-    besides += note(alert_outputs(scorer, read.get(ALERTS, []), rule_set, stores))
+    besides += note(alert_outputs(scorer, read.get(ALERTS, []), read[PARTS], rule_set, stores))
     if not scorer.counts:
         return besides, BatchAccount(batch_id, rule_set.version, 0, 0, (), ())
     return besides, account_batch(batch_id, rule_set, read[COUNTS])
@@ -186,6 +238,8 @@ def fired_parts(scorer: Scorer, payloads: Sequence[bytes], rule_set: RuleSet) ->
             is_last = np.append(np.diff(table.codes[order]) != 0, np.ones(min(len(order), 1), np.bool_))
             kept.append(numbers[order[is_last]])
         yield from (one for one in scorer.conditions(judged, rule_set.version) if one.rows)
+    if rule_set.asking_alerts is not None:  # Whether these fire is not known yet.
+        kept += [event_numbers(payload.unpack(packed)) for packed in payloads]
     wanted = np.unique(np.concatenate(kept)) if kept else np.empty(0, np.int64)
     for packed in payloads:
         table = payload.unpack(packed)

@@ -169,17 +169,20 @@ class _Chosen:
     def _own(self, named: NamedFeature) -> Own:
         table, events, field = self._table, self._events, named.feature.of or ""
         measure = table.schema.measures.get(field)
+        of_alerts, no_flags = named.feature.on is not None, np.zeros(len(events), np.bool_)
         return Own(
             kind=named.feature.kind(table.schema),
             scale=0 if measure is None else measure.scale,
             times_ms=lambda: table.times_ms(events),
             counts=lambda: self._counts_itself(named),
-            has_value=lambda: has_value(field, table, events),
-            value=lambda: values_of(field, table, events),
+            has_value=lambda: no_flags if of_alerts else has_value(field, table, events),
+            value=lambda: no_flags.astype(np.int64) if of_alerts else values_of(field, table, events),
         )
 
     def _counts_itself(self, named: NamedFeature) -> Flags:
         """Return at which events a feature counts the event itself: in its own timeline, if it is not left out."""
+        if named.feature.on is not None:
+            return np.zeros(len(self._events), np.bool_)
         counts = self._filters.passed(named.where)[self._rows] & named.feature.window.holds_its_event
         for asked, _, counted in (field.partition(AS) for field in named.fields if AS in field):
             both = self._table.fields([asked, counted], self._events)

@@ -362,7 +362,11 @@ class Backtest:
         yield from raised.bad.lines
         if fraud is not None and fraud.missing:
             yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
-        endless = [rule.rule_id for rule in self._evaluated if rule.depends_on_alerts or rule.on == "alerts"]
+        endless = [
+            rule.rule_id
+            for rule in self._evaluated
+            if rule.depends_on_alerts or rule.on == "alerts" or rule.asks_alerts
+        ]
         if self.history_ms is not None and endless:
             yield (
                 f"alerts before --history count for nothing: those of {names(endless)} may differ from what the whole "

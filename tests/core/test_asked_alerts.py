@@ -1,0 +1,165 @@
+"""Features over alerts in rules over events, against loops over lists of the alerts that others have raised."""
+
+import json
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import buckets
+from buckets.rules.feature import Feature
+from tests.core.aggregates.oracle import Seen, oracles
+from tests.laws import examples
+
+SCHEMA = buckets.EventSchema.model_validate(
+    {
+        "event_id": "id",
+        "event_time": "time",
+        "attributes": {"payer": "string", "bene": "string", "kind": "string"},
+        "measures": {"amount": {"scale": 2}},
+    }
+)
+Row = dict[str, Any]
+ORACLES = oracles()
+START_MS = 1_700_000_000_000
+ALERTING: list[Row] = [
+    {"rule_id": "large", "group_by": ["payer"], "score": "40 + amount", "when": "amount > 2 AND n > 0"},
+    {"rule_id": "often", "group_by": ["bene"], "score": 7, "severity": "high", "when": "n > 1"},
+    {"rule_id": "trial", "group_by": ["payer"], "state": "SHADOW", "when": "n > 0"},
+    {"rule_id": "over", "on": "alerts", "group_by": ["payer"], "when": "n > 1"},
+]
+for each in ALERTING:
+    each["features"] = {"n": {"function": "count", "window": "3s"}}
+FUNCTIONS = {
+    "count": None, "sum": "alert_score", "max": "alert_score", "count_distinct": "alert_rule", "last": "alert_rule",
+    "previous": "alert_severity", "first": "kind", "is_first": None, "seconds_since_previous": None, "median": "amount",
+}  # fmt: skip
+FILTERS = {
+    "alert_rule = 'large'": lambda alert, this: alert["alert_rule"] == "large",
+    "amount >= this.amount": lambda alert, this: (
+        None not in (alert["amount"], this["amount"]) and alert["amount"] >= this["amount"]
+    ),
+}
+GROUPINGS = (None, ["payer"], ["bene"], ["bene AS payer"], ["kind", "payer"])
+
+
+@st.composite
+def features(draw: st.DrawFn) -> Row:
+    function = draw(st.sampled_from([name for name in FUNCTIONS if name in ORACLES]))
+    window = draw(st.sampled_from([{"length": "2s"}, {"length": "30s"}, {"last": 2, "within": "20s"}]))
+    found: Row = {"function": function, "window": window, "on": "alerts"}
+    found |= {} if FUNCTIONS[function] is None else {"of": FUNCTIONS[function]}
+    grouping = draw(st.sampled_from(GROUPINGS))
+    found |= {} if grouping is None else {"group_by": grouping}
+    where = draw(st.sampled_from([None, *FILTERS]))
+    if where is not None and ("this" not in where or ("last" not in window and function != "median")):
+        found["where"] = where
+    return found
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Row]:
+    rows: list[Row] = []
+    clock_ms = START_MS
+    for number in range(draw(st.integers(6, 40))):
+        time_ms = clock_ms + draw(st.sampled_from([0, 1, 500, 500, 1000, 2000, 10_000, -1, -700]))
+        clock_ms = max(clock_ms, time_ms)
+        row: Row = {"id": f"e{number}", "time": time_ms}
+        row |= {name: draw(st.sampled_from(["a", "a", "b", None])) for name in ("payer", "bene", "kind")}
+        rows.append(row | {"amount": draw(st.sampled_from([*map(Decimal, ("1.00", "2.50", "7.25")), None]))})
+    return rows
+
+
+def table(rows: list[Row], at: int = 0) -> pa.Table:
+    """Rows as a table, in two pieces where the first of them has some."""
+    if 0 < at < len(rows):
+        return pa.concat_tables([table(rows[:at]), table(rows[at:])])
+    kinds = {"time": pa.int64(), "amount": pa.decimal128(10, 2)}
+    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in rows[0]})
+
+
+def alerts_of(rows: list[Row], engine: buckets.EngineSettings) -> list[Row]:
+    """The alerts of rules that have no features over alerts, in their order, with where their event stands."""
+    rules = [buckets.Rule.model_validate(each) for each in ALERTING[:2]]
+    found = []
+    for alert in buckets.Evaluator(rules, SCHEMA, engine).recorded(table(rows)).alerts.to_pylist():
+        own = {"alert_rule": alert["rule_id"], "alert_score": alert["score"], "at": alert["position"]}
+        severity = "high" if alert["rule_id"] == "often" else None
+        found.append(rows[alert["position"]] | own | {"alert_severity": severity})
+    return sorted(found, key=lambda alert: (alert["at"], alert["alert_rule"] == "often"))
+
+
+def value_of(feature: Feature, seen: list[Row], this: Row) -> Any:
+    window = feature.window
+    inside = [x for x in seen if this["time"] - window.reach_ms <= x["time"] <= this["time"]]
+    passes = FILTERS[feature.where.text] if feature.where else lambda alert, this: True
+    counted = [x for x in sorted(inside, key=lambda x: x["time"]) if passes(x, this)]
+    counted = counted[-window.last :] if window.last else counted
+    counted = [x for x in counted if feature.of is None or x[feature.of] is not None]
+    whole = Seen(this, counted, counted, feature.of, feature.p)
+    return ORACLES[feature.function].value(whole)
+
+
+@settings(max_examples=examples(1500))
+@given(
+    st.lists(features(), min_size=1, max_size=4),
+    streams(),
+    st.lists(st.integers(1, 40), max_size=5),
+    st.sampled_from(["payer", "kind"]),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_events_see_the_alerts_that_earlier_ones_have_raised(written, rows, cuts, key, has_other, piece):
+    named = {f"f{index}": feature for index, feature in enumerate(written)}
+    if has_other:
+        named["mine"] = {"function": "count", "window": "5s", "group_by": ["bene"]}
+    when = " OR ".join(f"{name} IS NULL" for name in named)
+    asking = buckets.Rule.model_validate(
+        {"rule_id": "r", "group_by": [key], "features": named, "when": f"NOT ({when})"}
+    )
+    again = asking.model_copy(update={"rule_id": "again", "group_by": ("bene",)})
+    rules = [asking, *map(buckets.Rule.model_validate, ALERTING), again]
+    engine = buckets.EngineSettings.model_validate({"allowed_lateness": "1h", "shards": 2})
+    evaluator, alerts, begin = buckets.Evaluator(rules, SCHEMA, engine), alerts_of(rows, engine), 0
+    of_features = {each.name: each for each in asking.named_features() if each.feature.on}
+    fired: list[str] = []
+    for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
+        if begin == end:
+            continue
+        results = evaluator.recorded(table(rows[begin:end], piece))
+        results.account.check()
+        fired += [row["rule_id"] for row in results.alerts.to_pylist() if row["rule_id"] in ("large", "often")]
+        found = {row["position"]: row for row in results.evaluations.to_pylist() if row["rule_id"] == "r"}
+        raised = {row["position"] for row in results.alerts.to_pylist() if row["rule_id"] == "r"}
+        for at in range(begin, end):
+            check(rows, at, alerts, key, found.get(at - begin), of_features, has_other)
+        assert raised == {position for position, row in found.items() if row["fired"]}
+        begin = end
+    assert sorted(fired) == sorted(alert["alert_rule"] for alert in alerts)
+
+
+def check(rows, at, alerts, key, found, of_features, has_other) -> None:
+    """Compare the features of a row with what the alerts before it say."""
+    this, earlier = rows[at], [alert for alert in alerts if alert["at"] < at]
+    clocks = [x["time"] for x in rows[:at] if x[key] == this[key]]
+    on_time = this[key] is not None and this["time"] >= max(clocks, default=this["time"])
+    values: Row = {}
+    if has_other and this["bene"] is not None:
+        on_time &= all(x["time"] <= this["time"] for x in rows[:at] if x["bene"] == this["bene"])
+    for each in of_features.values():
+        pairs = [(pair[0], pair[-1]) for pair in (name.split(" AS ") for name in each.feature.group_by or [key])]
+        if None in [this[asked] for asked, _ in pairs]:
+            values[each.name] = None
+            continue
+        seen = [x for x in earlier if all(x[counted] == this[asked] for asked, counted in pairs)]
+        on_time &= this["time"] >= max((x["time"] for x in seen), default=this["time"])
+        values[each.name] = value_of(each.feature, seen, this)
+    assert (found is not None) == on_time, this
+    for term in json.loads(found["terms"]) if found is not None else ():
+        if term["name"] in values:
+            value = values[term["name"]]
+            is_plain = value is None or isinstance(value, bool | str)
+            assert term["value"] == value if is_plain else Fraction(term["value"]) == value, (term, this)
