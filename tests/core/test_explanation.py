@@ -101,6 +101,10 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
                 features[name] |= draw(st.sampled_from(ABSENCES))
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], ["kind AS payer"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
+            if draw(st.integers(0, 5)) == 0:
+                of_alerts = draw(st.sampled_from([{"function": "count"}, {"function": "sum", "of": "alert_score"}]))
+                fields = draw(st.sampled_from([["payer"], ["kind"], ["kind AS payer"]]))
+                features[name] = {**of_alerts, "window": draw(window), "on": "alerts", "group_by": fields}
         kinds = {
             name: AGGREGATES[each["function"]].kind(KINDS.get(each.get("of", ""))) for name, each in features.items()
         }
@@ -198,7 +202,10 @@ def check_windows(found: Explanation, rows: list[Row]) -> None:
     """
     assert found.event is not None
     own = found.event.position
+    written = {} if found.rule is None else found.rule.written.get("features", {})
     for feature in found.features:
+        if written.get(feature.name, {}).get("on"):
+            continue
         begin_ms = feature.start_ms + (feature.left == "open")
         inside = [
             (row["t"], row["position"])

@@ -66,7 +66,7 @@ def alert_outputs(
     stage = Scorer(schema, scorer.engine.model_copy(update=fixed), scorer.evaluations, scorer.lists)
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set) if tables else pa.table({})
     arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema) if tables else []
-    asked = [] if asking is None else _asking_events(parts, asking, scorer.schema, stage.schema)
+    asked = None if asking is None else _asking_events(parts, asking, scorer.schema, stage.schema)
     messages: list[bytes] = []
     for group, rows in chain(*(product([group], _rows_of(group, arrivals, asked)) for group in over.groups)):
         # Each group by itself: also where nulls are strict, one in a field that it needs is nothing to the others.
@@ -143,9 +143,9 @@ def _asking_events(
     return found
 
 
-def _rows_of(group: Group, alerts: Sequence[pa.RecordBatch], asked: Sequence[pa.Table]) -> list[pa.RecordBatch]:
-    """Return what enters a group of alerts; where events ask, alerts only fill its timelines."""
-    if not asked:
+def _rows_of(group: Group, alerts: Sequence[pa.RecordBatch], asked: Sequence[pa.Table] | None) -> list[pa.RecordBatch]:
+    """Return what enters a group of alerts; where events ask, alerts only fill its timelines. None: no rule asks."""
+    if asked is None:
         return [*alerts]
     asks = asks_alerts(group.fields)
     tables = [table.append_column(JUDGED, pa.array([True] * len(table))) for table in (asked if asks else [])]

@@ -29,7 +29,7 @@ from buckets.rules.completeness import Fill
 from buckets.rules.feature import ALERT_RULE, ALERT_SEVERITY, Counted, alert_schema
 from buckets.rules.filter import Filter
 from buckets.rules.group import Group, canonical_group_id, group_id
-from buckets.rules.role import asked_field, counted_field
+from buckets.rules.role import asked_field, asks_alerts, counted_field
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
@@ -204,7 +204,7 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         batch = int(arrivals.batches[came_at])
         rules = past.rule_set(batch).rules
         rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)
-        if rank is None or rules[rank].on != "events":
+        if rank is None or rules[rank].on != "events" or rules[rank].asks_alerts:
             continue
         event = row["event"]
         alert = {
@@ -282,7 +282,7 @@ class KeyHistory:
 def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filter) -> Group | None:
     """Return a group of a rule in some version of the rules, if that has it."""
     wanted = group_id(fields, where, rule.on, rule_set.first_names)
-    groups = rule_set.groups if rule.on == "events" else rule_set.alert_groups
+    groups = rule_set.groups if rule.on == "events" and not asks_alerts(fields) else rule_set.alert_groups
     return next((group for group in groups if group.group_id == wanted), None)
 
 
@@ -290,11 +290,13 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
     """Follow the key of an event in a group."""
     schema = target.arrivals.schema
     key = {counted_field(field): target.value(asked_field(field)) for field in group.fields}
-    asks = any(target.value(field) != value for field, value in key.items())
+    crosses = target.on != group.on  # an event asks in a timeline of alerts, before what it raises itself
+    asks = crosses or any(target.value(field) != value for field, value in key.items())
+    number = target.number * RANKS - 1 if crosses else target.number
     if past.terms(target.batch_id).engine.duplicates.within:
         from_ms = None  # Whether an event is a repeat depends on whether the one before it is, and so on.
     assert None not in key.values(), "the event does not belong to the group"
-    if target.on == "alerts":
+    if group.on == "alerts":
         tests = [
             f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
             for field, value in key.items()
@@ -303,7 +305,9 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
         rows = past.results(ALERTS, Selection({}, TimeRange(from_ms), tests))
         arrivals = as_arrivals(past, target.batch_id, rows, key)
         if asks:
-            both = pa.concat_tables([arrivals.rows, target.arrivals.rows.select(arrivals.rows.column_names)])
+            own = target.arrivals.rows.to_pylist()[0] | {ARRIVAL: number}
+            own |= {arrivals.schema.event_id: target.name}
+            both = pa.concat_tables([arrivals.rows, pa.Table.from_pylist([own], arrivals.rows.schema)])
             arrivals = Arrivals(arrivals.schema, both.sort_by(ARRIVAL).combine_chunks())
     else:
         time = quoted_column(schema.event_time.field)
@@ -314,7 +318,7 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
         tests.append(f'({time} <= {sql_moment(target.time_ms)} or "_batch_id" <= {target.batch_id})')
         # With all fields: rules of earlier batches may have needed others than those of this one.
         arrivals = past.events(schema, tests)
-    came = int(np.searchsorted(arrivals.numbers, target.number, side="right"))
+    came = int(np.searchsorted(arrivals.numbers, number, side="right"))
     fill = past.fill_of(group, target.batch_id)
     # What was filled in was taken in by the rules of the batch with which that began.
     under = arrivals.batches[:came] if fill is None else np.maximum(arrivals.batches[:came], past.begun_with(fill))
