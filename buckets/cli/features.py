@@ -170,9 +170,9 @@ def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: s
     """Return the rules of a file or folder, which fit the settings, without those over alerts."""
     everything = load_rule_files(path, schema)
     check_rules(everything, schema)
-    rules = tuple(rule for rule in everything if rule.on == "events") or everything
+    rules = tuple(rule for rule in everything if rule.on == "events" and not rule.asks_alerts) or everything
     if len(rules) < len(everything):
-        left_out = names(rule.rule_id for rule in everything if rule.on == "alerts")
+        left_out = names(rule.rule_id for rule in everything if rule not in rules)
         echo(f"features are of events, so rules over alerts are left out: {left_out}", err=True)
     refuse(precision_faults(origin, rules, engine, schema))
     refuse(raw_window_faults(origin, rules, engine, schema))

@@ -6,11 +6,19 @@ from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
+from buckets.engine.stages.alert_stage import complete_batch, fired_parts
+from buckets.engine.stages.cross_group import PARTS
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder, memory_store, memory_stores
+from buckets.engine.stages.shard import Scorer
+from buckets.events.parquet_rows import table_arrivals
+from buckets.outputs.columns import ALERTS
 from buckets.rules.feature import Feature
+from buckets.rules.rule_set import first_rule_set, next_rule_set
 from tests.core.aggregates.oracle import Seen, oracles
 from tests.laws import examples
 
@@ -163,3 +171,86 @@ def check(rows, at, alerts, key, found, of_features, has_other) -> None:
             value = values[term["name"]]
             is_plain = value is None or isinstance(value, bool | str)
             assert term["value"] == value if is_plain else Fraction(term["value"]) == value, (term, this)
+
+
+def rule_with(**feature: Any) -> Row:
+    written = {"function": "count", "window": "1h", "on": "alerts"} | feature
+    return {"rule_id": "r", "group_by": ["payer"], "where": "kind = 'a'", "features": {"f": written}, "when": "f > 1"}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        rule_with(on="events"),
+        rule_with(group_by=[]),
+        rule_with() | {"group_by": []},
+        rule_with() | {"on": "alerts"},
+        rule_with(function="sum", of="score"),
+        rule_with(group_by=["payer AS alerts.payer"]),
+        rule_with(where="alert_rul = 'large'"),
+        rule_with(function="last", of="alert_rule") | {"when": "f > 1"},
+    ],
+)
+def test_what_cannot_be_said_of_alerts_is_refused(written, as_worded):
+    def read() -> None:
+        buckets.Evaluator([buckets.Rule.model_validate(written)], SCHEMA)
+
+    with pytest.raises((ValueError, buckets.BucketsError), check=as_worded):
+        read()
+
+
+def test_a_schema_with_a_field_of_alerts_has_no_features_over_them(as_worded):
+    schema = SCHEMA.model_copy(update={"attributes": {**SCHEMA.attributes, "alert_rule": "string"}})
+    with pytest.raises(buckets.BucketsError, check=as_worded):
+        buckets.Evaluator([buckets.Rule.model_validate(rule_with())], schema)
+
+
+def test_features_over_alerts_are_read_in_english_and_written_as_they_came():
+    rule = buckets.Rule.model_validate(rule_with(group_by=["bene AS payer"], where="alert_score > 5"))
+    assert rule.sentence() == (
+        "For events of the same payer where kind = 'a': f is above 1; f is the number of alerts whose payer is this "
+        "event's bene where alert_score > 5 over the last 1h"
+    )
+    assert buckets.Rule.model_validate(rule.model_dump(mode="json", by_alias=True)) == rule
+
+
+def test_a_rule_that_is_changed_and_a_restart_go_on_with_the_alerts_so_far():
+    large = {"rule_id": "large", "group_by": ["payer"], "features": {"n": {"function": "count", "window": "1h"}}}
+    rules = [buckets.Rule.model_validate(each) for each in (large | {"when": "amount > 2 AND n > 0"}, rule_with())]
+    first = first_rule_set(rules)
+    job = InMemoryJob(Scorer(SCHEMA, buckets.EngineSettings(shards=2), evaluations=True))
+    rows = [
+        {"id": f"e{at}", "time": START_MS + at, "payer": "a", "bene": "b", "kind": "a", "amount": Decimal(3)}
+        for at in range(4)
+    ]
+    fired = []
+    second = next_rule_set(first, [rules[0], rules[1].model_copy(update={"severity": "high"})], (), 0)
+    for row, rule_set in zip(rows, (first, first, second, second), strict=True):
+        job = InMemoryJob(job.scorer, stores=job.stores, driver=job.driver, batches=job.batches)
+        results = job.score_batch(table_arrivals(table([row]), SCHEMA), rule_set)
+        decoder = OutputDecoder(rule_set, SCHEMA, job.scorer.engine)
+        fired.append(sorted(decoder.table(ALERTS, results.payloads[ALERTS])["rule_id"].to_pylist()))
+    # Each event sees the alerts of those before it, also those that came under earlier rules.
+    assert fired == [["large"], ["large"], ["large", "r"], ["large", "r"]]
+
+
+def test_events_of_such_rules_stay_where_tasks_thin_out_parts():
+    rules = [buckets.Rule.model_validate(each) for each in (*ALERTING, rule_with(group_by=["bene"]))]
+    rule_set, scorer = first_rule_set(rules), Scorer(SCHEMA, buckets.EngineSettings(shards=1), evaluations=False)
+    rows = [
+        {"id": f"e{at}", "time": START_MS + at, "payer": "a", "bene": "b", "kind": "a", "amount": Decimal(3)}
+        for at in range(6)
+    ]
+    driver, whole, thinned = (memory_stores(), memory_stores()), [], []
+    messages = [
+        each.payload for piece in table_arrivals(table(rows), SCHEMA) for each in scorer.fan_out(piece, rule_set)
+    ]
+    produced = list(scorer.score(messages, rule_set, memory_store()))
+    parts = [each.payload for each in produced if each.output == PARTS]
+    left = [*(each for each in produced if each.output != PARTS), *fired_parts(scorer, parts, rule_set)]
+    for stores, found, given_produced in zip(driver, (whole, thinned), (produced, left), strict=True):
+        besides, account = complete_batch(0, given_produced, scorer, rule_set, stores, given_produced is left)
+        account.check()
+        found += [each.payload for each in besides if each.output == ALERTS]
+    assert whole
+    assert whole == thinned

@@ -265,6 +265,14 @@ def test_roles_tell_groups_apart_and_keep_them_where_fields_get_other_names():
     assert [each.group_id for each in after.groups] == [each.group_id for each in before.groups]
 
 
+def test_features_over_alerts_keep_their_groups_where_fields_get_other_names():
+    before = first_rule_set([buckets.Rule.model_validate(rule_with(on="alerts", group_by=["bene AS payer"]))])
+    after = renamed_rules(before, {"payer": "zahler", "bene": "empfaenger"})
+    assert after.rules[0].features["f"].group_by == ("empfaenger AS zahler",)
+    assert [each.fields for each in after.alert_groups] == [("empfaenger AS alerts.zahler",)]
+    assert [each.group_id for each in after.alert_groups] == [each.group_id for each in before.alert_groups]
+
+
 def payment(number: int, time_ms: int, payer: str | None, bene: str | None) -> Row:
     row = {"id": f"e{number}", "time": START_MS + time_ms, "again": False, "payer": payer, "bene": bene}
     return row | {"kind": None, "n": None, "amount": Decimal(1)}

@@ -72,7 +72,6 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
     fixed["window"] = feature.window.text
     fixed |= {"where": write_filter(named.where)} if named.where != rule.where and not feature.steps else {}
     fixed |= {"group_by": list(named.fields)} if frozenset(named.fields) != frozenset(rule.group_by) else {}
-    fixed |= {"on": feature.on} if feature.on is not None else {}
     return json.dumps(fixed, ensure_ascii=False).removesuffix("}")
 
 

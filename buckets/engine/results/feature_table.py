@@ -49,7 +49,7 @@ class FeatureTable:
         rules = [rule for rule in rule_set.rules if rule.is_evaluated]
         if refuses_others:
             _check(rules)
-        rules = [rule for rule in rules if rule.on == "events"]
+        rules = [rule for rule in rules if rule.on == "events" and not rule.asks_alerts]
         named = (feature.group_by or () for rule in rules for feature in rule.features.values())
         grouped = chain(*(rule.group_by for rule in rules), *map(fields_of, named))
         self._rule_set, self._schema = rule_set, schema
