@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -308,3 +310,32 @@ def test_an_event_that_is_not_judged_does_not_ask():
     pieces = [piece.append_column(JUDGED, pa.array([False] * len(piece))) for piece in table_arrivals(rows, SCHEMA)]
     account = job.score_batch(pieces, first_rule_set([rule])).account
     assert [(each.evaluated, each.unjudged) for each in account.groups] == [(0, 3), (0, 3)]
+
+
+def test_duckdb_says_the_same_of_what_one_has_received():
+    random = Random(7)
+    rows = [
+        payment(at, 400 * at, random.choice("abcd"), random.choice(["a", "b", "c", "d", None])) for at in range(300)
+    ]
+    for row in rows:
+        row["amount"] = Decimal(random.randint(-500, 500)).scaleb(-2)
+    features = {
+        "received": {"function": "sum", "of": "amount", "window": "30s", "group_by": ["payer AS bene"]},
+        "back": {"function": "count", "window": "20s", "group_by": ["payer AS bene", "bene AS payer"]},
+    }
+    rule = buckets.Rule.model_validate(
+        {"rule_id": "r", "group_by": ["payer"], "features": features, "when": "back > 0"}
+    )
+    found = buckets.features(table(rows), [rule], SCHEMA)
+    events = table(rows).append_column("at", pa.array(range(len(rows))))
+    asked = """
+        select
+            (select sum(x.amount) from events x where x.bene = e.payer and x.at <= e.at and x.time >= e.time - 30000),
+            case when e.bene is not null then
+                (select count(*) from events x
+                 where x.bene = e.payer and x.payer = e.bene and x.at <= e.at and x.time >= e.time - 20000)
+            end
+        from events e order by e.at
+    """
+    said = duckdb.connect().register("events", events).sql(asked).fetchall()
+    assert list(zip(found["r.received"].to_pylist(), found["r.back"].to_pylist(), strict=True)) == said
