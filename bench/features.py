@@ -123,6 +123,8 @@ def sides() -> Sides:
     found["a score that is computed"] = [computed]
     other = {"f": feature("sum"), "g": feature("sum", group_by=["merchant"])}
     found["sum by card and sum by merchant"] = [with_features(other, "f > 50000 * g")]
+    role = {"f": feature("sum"), "g": feature("sum", group_by=["merchant AS card"])}
+    found["sum by card and sum of another role"] = [with_features(role, "f > 50000 * g")]
     found["1,000 conditions on the same two features"] = [
         with_features(two, f"f > {50_000 + number} * g") for number in range(1_000)
     ]

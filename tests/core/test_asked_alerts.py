@@ -89,11 +89,15 @@ def table(rows: list[Row], at: int = 0) -> pa.Table:
     return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in rows[0]})
 
 
+def raised_by(rules: list[buckets.Rule], rows: list[Row], engine: buckets.EngineSettings) -> list[Row]:
+    return buckets.Evaluator(rules, SCHEMA, engine).recorded(table(rows)).alerts.to_pylist()
+
+
 def alerts_of(rows: list[Row], engine: buckets.EngineSettings) -> list[Row]:
     """The alerts of rules that have no features over alerts, in their order, with where their event stands."""
     rules = [buckets.Rule.model_validate(each) for each in ALERTING[:2]]
     found = []
-    for alert in buckets.Evaluator(rules, SCHEMA, engine).recorded(table(rows)).alerts.to_pylist():
+    for alert in raised_by(rules, rows, engine):
         own = {"alert_rule": alert["rule_id"], "alert_score": alert["score"], "at": alert["position"]}
         severity = "high" if alert["rule_id"] == "often" else None
         found.append(rows[alert["position"]] | own | {"alert_severity": severity})
@@ -134,12 +138,18 @@ def test_events_see_the_alerts_that_earlier_ones_have_raised(written, rows, cuts
     evaluator, alerts, begin = buckets.Evaluator(rules, SCHEMA, engine), alerts_of(rows, engine), 0
     of_features = {each.name: each for each in asking.named_features() if each.feature.on}
     fired: list[str] = []
+    alone = [buckets.Rule.model_validate(each) for each in ALERTING]
+    over = {
+        (alert["event_id"], alert["rule_id"]) for alert in raised_by(alone, rows, engine) if "over" in alert["rule_id"]
+    }
+    found_over = set()
     for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
         if begin == end:
             continue
         results = evaluator.recorded(table(rows[begin:end], piece))
         results.account.check()
         fired += [row["rule_id"] for row in results.alerts.to_pylist() if row["rule_id"] in ("large", "often")]
+        found_over |= {(row["event_id"], "over") for row in results.alerts.to_pylist() if row["rule_id"] == "over"}
         found = {row["position"]: row for row in results.evaluations.to_pylist() if row["rule_id"] == "r"}
         raised = {row["position"] for row in results.alerts.to_pylist() if row["rule_id"] == "r"}
         for at in range(begin, end):
@@ -147,6 +157,7 @@ def test_events_see_the_alerts_that_earlier_ones_have_raised(written, rows, cuts
         assert raised == {position for position, row in found.items() if row["fired"]}
         begin = end
     assert sorted(fired) == sorted(alert["alert_rule"] for alert in alerts)
+    assert found_over == over  # alerts of rules with features over alerts do not count
 
 
 def check(rows, at, alerts, key, found, of_features, has_other) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from random import Random
@@ -14,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import JUDGED
 from buckets.events.parquet_rows import table_arrivals
+from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.feature import Feature
 from buckets.rules.group import group_id
 from buckets.rules.renaming import renamed_rules
@@ -339,3 +341,24 @@ def test_duckdb_says_the_same_of_what_one_has_received():
     """
     said = duckdb.connect().register("events", events).sql(asked).fetchall()
     assert list(zip(found["r.received"].to_pylist(), found["r.back"].to_pylist(), strict=True)) == said
+
+
+def test_events_that_are_only_tried_see_what_each_would_see_alone():
+    random = Random(3)
+    rows = [payment(at, 400 * at, random.choice("abc"), random.choice("abc")) for at in range(60)]
+    rule = buckets.Rule.model_validate(rule_with(group_by=["bene AS payer"]) | {"when": "f >= 0"})
+    rule_set, engine = first_rule_set([rule]), buckets.EngineSettings(shards=2)
+    job = InMemoryJob(Scorer(SCHEMA, engine, evaluations=True))
+    job.score_batch(table_arrivals(table(rows[:40]), SCHEMA), rule_set)
+    job.scorer = replace(job.scorer, keeps=False)
+    decoder = OutputDecoder(rule_set, SCHEMA, engine)
+
+    def tried(some: list[Row]) -> dict[str, Any]:
+        payloads = job.score_batch(table_arrivals(table(some), SCHEMA), rule_set).payloads[EVALUATIONS]
+        return {row["event_id"]: row["terms"] for row in decoder.table(EVALUATIONS, payloads).to_pylist()}
+
+    together, alone = tried(rows[40:]), dict[str, Any]()
+    for row in rows[40:]:
+        alone |= tried([row])
+    assert together == alone
+    assert len(together) == 20

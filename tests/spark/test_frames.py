@@ -51,6 +51,7 @@ RULES = bs.rules(
                 "largest": {"function": "max", "of": "amount", "window": "1m", "where": "kind = 'a'"},
                 "same": {"function": "count", "window": "2m", "group_by": ["payer", "shop.name"]},
                 "of_shop": {"function": "avg", "of": "amount", "window": "1m", "group_by": ["shop.name"]},
+                "of_role": {"function": "sum", "of": "amount", "window": "2m", "group_by": ["kind AS payer"]},
             },
             "when": "shops >= 2 AND amount > of_shop",
             "cooldown": "20s",
@@ -71,7 +72,17 @@ OVER_ALERTS = bs.rules(
             "group_by": ["payer"],
             "features": {"alerts": {"function": "count", "window": "10m"}},
             "when": "alerts >= 3",
-        }
+        },
+        {
+            "rule_id": "after",
+            "group_by": ["payer"],
+            "where": "amount > 5",
+            "features": {
+                "own": {"on": "alerts", "function": "count", "window": "10m"},
+                "of_role": {"on": "alerts", "function": "count", "window": "10m", "group_by": ["kind AS payer"]},
+            },
+            "when": "own + of_role >= 2",
+        },
     ]
 )
 COLUMNS = "n int, id string, at long, payer string, shop struct<name: string, city: string>, kind string, amount string"
@@ -116,7 +127,7 @@ def test_features_are_those_of_one_process(spark, monkeypatch, seed):
     scored = result.orderBy("n").toArrow()
     assert scored.select(["n", "id", "at", "payer", "shop", "kind", "amount"]).to_pylist() == found
     names = scored.column_names[len(frame.columns) :]
-    fixed = ("event_id", "position", "payer", "shop.name", "town")
+    fixed = ("event_id", "position", "payer", "shop.name", "town", "kind")
     assert names == [name for name in expected.column_names if name not in fixed]
     assert scored.select(names).to_pylist() == expected.select(names).to_pylist()
     assert set(scored["outcome"].to_pylist()) >= {"evaluated", "late", "too_late", "duplicate", "dead_letter"}
