@@ -115,6 +115,9 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
         if name in schema.all_fields:
             yield location, f"{name} is also a field of event schema {schema.name!r}; give the feature another name"
         yield from _grouping_faults(feature.group_by or (), (*location, "group_by"), counted)
+        if feature.on is not None:  # The event asks by fields of its own.
+            yield from _grouping_faults(map(asked_field, feature.group_by or ()), (*location, "group_by"), schema)
+            yield from _grouping_faults([feature.of or ""] if feature.aggregate.by_value else [], location, schema)
         if feature.step_field is not None and counted.attributes.get(feature.step_field) != "string":
             shown = short_line(repr(feature.step_field))
             yield (
@@ -141,8 +144,8 @@ def _misfit(field: str, check: Callable[[], None]) -> Iterator[Fault]:
         yield (field,), short_line(str(error))
 
 
-def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
-    declared = f"declared attributes: {', '.join(schema.attributes) or 'none'}"
+def _grouping_faults(named: Iterable[str], location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
+    fields, declared = list(named), f"declared attributes: {', '.join(schema.attributes) or 'none'}"
     for field in fields_of(fields):
         if field not in schema.attributes:
             shown = short_line(repr(field))

@@ -198,6 +198,8 @@ def rule_with(**feature: Any) -> Row:
         rule_with() | {"on": "alerts"},
         rule_with(function="sum", of="score"),
         rule_with(group_by=["payer AS alerts.payer"]),
+        rule_with(group_by=["alert_rule"]),
+        rule_with(function="same_count", of="alert_rule"),
         rule_with(where="alert_rul = 'large'"),
         rule_with(function="last", of="alert_rule") | {"when": "f > 1"},
     ],
