@@ -16,6 +16,7 @@ from buckets.lint.logic import Facts, Order, given
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_condition
 from buckets.rules.group import canonical_group_id
+from buckets.rules.role import has_roles
 from buckets.rules.rule import Rule
 from buckets.rules.this_event import split_filter
 
@@ -62,6 +63,7 @@ def relations(
         each
         for each in rule.named_features()
         if each.name in named and each.feature.window.is_plain and is_exact(each, schema, engine)
+        if not has_roles(each.fields)  # These hold the event itself.
     ]
     orders, implied = [], []
     for feature in features:

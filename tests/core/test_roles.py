@@ -19,6 +19,8 @@ from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import JUDGED
 from buckets.events.parquet_rows import table_arrivals
+from buckets.lint.lint import look
+from buckets.lint.subject import Subject
 from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.feature import Feature
 from buckets.rules.group import group_id
@@ -362,3 +364,13 @@ def test_events_that_are_only_tried_see_what_each_would_see_alone():
         alone |= tried([row])
     assert together == alone
     assert len(together) == 20
+
+
+def test_lint_does_not_take_the_event_for_one_of_the_other_role():
+    features = {
+        "most": {"function": "max", "of": "amount", "window": "1h", "group_by": ["bene AS payer"]},
+        "first": {"function": "is_first", "window": "1h", "group_by": ["bene AS payer"]},
+    }
+    written = {"rule_id": "r", "group_by": ["payer"], "features": features, "when": "amount > most OR NOT first"}
+    report = look(Subject((buckets.Rule.model_validate(written),), 0, SCHEMA, buckets.EngineSettings(), None, {}))
+    assert [finding.code.code for finding in report.findings if finding.code.code.startswith("B1")] == []
