@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.outputs import columns
+from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
@@ -119,6 +120,33 @@ def test_whatever_is_warm_is_what_it_would_be_without_eviction_however_the_strea
     with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(eviction, "SPARE_VISITS", 100):
         evicted = run(rows, cuts, shards, late=late, collision=collision)
     check(evicted, without_eviction(rows, late=late, collision=collision))
+
+
+ROLE = Rule.model_validate(
+    {
+        "rule_id": "role",
+        "group_by": ["payer"],
+        "features": {
+            "mine": {"function": "count", "window": "40ms"},
+            "other": {"function": "sum", "of": "fee", "window": "50ms", "group_by": ["kind AS payer"]},
+        },
+        "when": "mine + coalesce(other, 0) > 6",
+    }
+)
+
+
+@settings(max_examples=examples(150))
+@given(EVENTS, LAGS_MS, CUTS, st.sampled_from([1, 1, 2, 5]), LATE)
+def test_what_is_warm_of_another_role_is_what_it_would_be_without_eviction(events, lags_ms, cuts, shards, late):
+    rows = [each | {"kind": {"a": "p0", "b": "p2"}.get(each["kind"], "p1")} for each in stream(events, lags_ms)]
+    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(eviction, "SPARE_VISITS", 100):
+        evicted = run(rows, cuts, shards, late=late, rules=[ROLE]).output(columns.EVALUATIONS)
+    whole = {
+        each["position"]: each for each in without_eviction(rows, late=late, rules=[ROLE]).output(columns.EVALUATIONS)
+    }
+    warm = [each for each in evicted if each["warm"]]
+    assert warm == [whole[each["position"]] for each in warm]
+    assert all(each["warm"] for each in whole.values())
 
 
 @settings(max_examples=examples(60))
