@@ -57,13 +57,7 @@ def alert_outputs(
     tables = [payload.unpack(packed) for packed in payloads]
     if over is None or not (tables or (asking and parts)):
         return
-    try:
-        schema = alert_schema(scorer.schema)
-    except ValueError as error:
-        raise BucketsError(str(error)) from None
-    # Alerts are few, so all are kept as they are.
-    fixed = {"shards": 1, "collision": "keep", "duplicates": DuplicateSettings(), "precision": JobPrecision()}
-    stage = Scorer(schema, scorer.engine.model_copy(update=fixed), scorer.evaluations, scorer.lists)
+    stage = _stage_of(scorer)
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set) if tables else pa.table({})
     arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema) if tables else []
     asked = None if asking is None else _asking_events(parts, asking, scorer.schema, stage.schema)
@@ -83,6 +77,17 @@ def alert_outputs(
         # Side outputs tell of events; of alerts, the accounts of the batch tell as much.
         if produced.output not in (*MAKERS, PARTS):
             yield _of_events(produced, alerts, over, stage)
+
+
+def _stage_of(scorer: Scorer) -> Scorer:
+    """Return what scores alerts as events."""
+    try:
+        schema = alert_schema(scorer.schema)
+    except ValueError as error:
+        raise BucketsError(str(error)) from None
+    # Alerts are few, so all are kept as they are.
+    fixed = {"shards": 1, "collision": "keep", "duplicates": DuplicateSettings(), "precision": JobPrecision()}
+    return Scorer(schema, scorer.engine.model_copy(update=fixed), scorer.evaluations, scorer.lists)
 
 
 def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:

@@ -288,7 +288,6 @@ def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filt
 
 def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) -> KeyHistory:
     """Follow the key of an event in a group."""
-    schema = target.arrivals.schema
     key = {counted_field(field): target.value(asked_field(field)) for field in group.fields}
     crosses = target.on != group.on  # an event asks in a timeline of alerts, before what it raises itself
     asks = crosses or any(target.value(field) != value for field, value in key.items())
@@ -296,28 +295,7 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
     if past.terms(target.batch_id).engine.duplicates.within:
         from_ms = None  # Whether an event is a repeat depends on whether the one before it is, and so on.
     assert None not in key.values(), "the event does not belong to the group"
-    if group.on == "alerts":
-        tests = [
-            f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
-            for field, value in key.items()
-            if isinstance(value, str) and not field.startswith("alert_")
-        ]
-        rows = past.results(ALERTS, Selection({}, TimeRange(from_ms), tests))
-        arrivals = as_arrivals(past, target.batch_id, rows, key)
-        if asks:
-            own = target.arrivals.rows.to_pylist()[0] | {ARRIVAL: number}
-            own |= {arrivals.schema.event_id: target.name}
-            both = pa.concat_tables([arrivals.rows, pa.Table.from_pylist([own], arrivals.rows.schema)])
-            arrivals = Arrivals(arrivals.schema, both.sort_by(ARRIVAL).combine_chunks())
-    else:
-        time = quoted_column(schema.event_time.field)
-        tests = [is_value(schema, field, value) for field, value in key.items()]
-        tests += is_between(schema.event_time.field, TimeRange(from_ms))
-        if asks:
-            tests = [f'({" and ".join(tests)} or "{ARRIVAL}" = {target.number})']
-        tests.append(f'({time} <= {sql_moment(target.time_ms)} or "_batch_id" <= {target.batch_id})')
-        # With all fields: rules of earlier batches may have needed others than those of this one.
-        arrivals = past.events(schema, tests)
+    arrivals = _arrivals_of(past, target, group.on, key, number if asks else None, from_ms)
     came = int(np.searchsorted(arrivals.numbers, number, side="right"))
     fill = past.fill_of(group, target.batch_id)
     # What was filled in was taken in by the rules of the batch with which that began.
@@ -333,6 +311,36 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
         fates[-1] = "late" if target.time_ms >= clock_ms - each[-1].horizon_ms else "too late"
     fates += ["not yet"] * (len(arrivals) - came)
     return KeyHistory(group, arrivals, fates, clock_ms, others, came - 1, each[-1], fill, asks)
+
+
+def _arrivals_of(
+    past: Past, target: Target, on: Counted, key: Mapping[str, Any], asks_as: int | None, from_ms: int | None
+) -> Arrivals:
+    """Return what has arrived of a key, and an event that asks there, as the arrival of a number."""
+    schema = target.arrivals.schema
+    if on == "alerts":
+        tests = [
+            f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
+            for field, value in key.items()
+            if isinstance(value, str) and not field.startswith("alert_")
+        ]
+        rows = past.results(ALERTS, Selection({}, TimeRange(from_ms), tests))
+        arrivals = as_arrivals(past, target.batch_id, rows, key)
+        if asks_as is not None:
+            own = target.arrivals.rows.to_pylist()[0] | {ARRIVAL: asks_as}
+            own |= {arrivals.schema.event_id: target.name}
+            both = pa.concat_tables([arrivals.rows, pa.Table.from_pylist([own], arrivals.rows.schema)])
+            arrivals = Arrivals(arrivals.schema, both.sort_by(ARRIVAL).combine_chunks())
+    else:
+        time = quoted_column(schema.event_time.field)
+        tests = [is_value(schema, field, value) for field, value in key.items()]
+        tests += is_between(schema.event_time.field, TimeRange(from_ms))
+        if asks_as is not None:
+            tests = [f'({" and ".join(tests)} or "{ARRIVAL}" = {target.number})']
+        tests.append(f'({time} <= {sql_moment(target.time_ms)} or "_batch_id" <= {target.batch_id})')
+        # With all fields: rules of earlier batches may have needed others than those of this one.
+        arrivals = past.events(schema, tests)
+    return arrivals
 
 
 def _kept_out(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None, under: list[int]) -> dict[int, Fate]:
