@@ -21,6 +21,7 @@ Flags = npt.NDArray[np.bool_]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S = 86_400
 _HOUR_MS = 3_600_000
+DAY_MS = 24 * _HOUR_MS
 _CYCLE_YEARS, _CYCLE_S = 400, 146_097 * _DAY_S  # After so many years the calendar repeats itself, weekdays included
 
 
@@ -99,6 +100,13 @@ def period_starts_ms(period: str, zone: str) -> Int64s:
         raise ValueError(message)
     starts_ms.flags.writeable = False
     return starts_ms
+
+
+@cache
+def longest_days_ms(zone: str, days: int) -> int:
+    """Return how long so many days that follow each other are at the most by the clocks of a zone."""
+    starts_ms = period_starts_ms("day", zone)
+    return int((starts_ms[days:] - starts_ms[:-days]).max())
 
 
 def _changes(times_ms: Int64s, zone: str) -> _Changes:

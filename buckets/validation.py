@@ -14,11 +14,14 @@ Location = tuple[int | str, ...]  # The steps from the whole value to a field: n
 DEEPEST = 32  # How deep values may be nested; rules and settings need six
 LIST_OF_EVENTS, FILE_OF_EVENTS = "(list of events)", "(file of events)"
 OF_ALL_RULES, BY_RULE = "(of all rules)", "(by rule)"  # The forms of values that may be written in two ways
+A_FIELD, OF_EACH_PERIOD = "(a field)", "(of each period)"
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 """The name of an environment variable in a text; a configuration takes them, and no other file does."""
 _UNKNOWN, _OF_VALUE = "extra_forbidden", "value_error"
 _LIKENESS = 0.7  # From which share of equal letters on a name is taken for another one with a slip in it
-_NO_FIELDS = frozenset({"function-before", LIST_OF_EVENTS, FILE_OF_EVENTS, OF_ALL_RULES, BY_RULE})
+_NO_FIELDS = frozenset(
+    {"function-before", LIST_OF_EVENTS, FILE_OF_EVENTS, OF_ALL_RULES, BY_RULE, A_FIELD, OF_EACH_PERIOD}
+)
 """Steps that pydantic takes inside one field."""
 _KINDS = {
     "tuple_type": "must be a list",

@@ -7,11 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
-PERCENTILE, MEDIAN, MODE, PAIRS, SEQUENCE, ABSENCE = range(10, 16)
+PERCENTILE, MEDIAN, MODE, PAIRS, SEQUENCE, ABSENCE, PERIODS = range(10, 17)
 """The codes of the kernel's operations. Those up to MAX follow from the sums and extremes of cells, and the kernel
 compares them with limits itself. Those from FIRST on look at single events, and from COUNT_DISTINCT on at all events of
 the window; PAIRS lists these, for filters that compare them with the event itself, SEQUENCE looks for steps, and
-ABSENCE for one after which nothing came."""
+ABSENCE for one after which nothing came. PERIODS lists what the periods of a window come to, each from the sums and
+extremes of cells."""
 ColumnKind = Literal[
     "value", "one", "least", "greatest", "square_0", "square_1", "square_2", "square_3", "digest_high", "digest_low"
 ]

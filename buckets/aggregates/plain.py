@@ -23,6 +23,8 @@ class CountedEvents:
     values: Sequence[Any]
     own: int | None  # the index of the event whose window it is; None where it does not count itself
     end_ms: int  # the time of that event
+    # of a window of periods, when those that count begin, oldest first, and when the last one ends
+    borders_ms: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.times_ms)

@@ -13,6 +13,7 @@ from pydantic import (
 from buckets.config.environment import Settings
 from buckets.duration import DAY_MS, MINUTE_MS, DurationMs, format_duration, parse_duration_ms
 from buckets.events.schema import EventSchema
+from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import FilterField
 from buckets.rules.group import canonical_group_id, group_id, group_name
 from buckets.rules.rule import Rule
@@ -248,10 +249,14 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
         return None
     for named in rule.named_features():
         feature = named.feature
-        if feature.on is not None or not (rule.reset_on_alert or feature.needs_raw_events):
+        if feature.on is not None or not (rule.reset_on_alert or feature.needs_raw_events or feature.periods):
             continue
         precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
-        if precision.tail is not None and feature.window.reach_ms > precision.tail:
+        if feature.periods is not None:
+            fault = _periods_fault(named, precision, engine.allowed_lateness)
+            if fault is not None:
+                return fault
+        elif precision.tail is not None and feature.window.reach_ms > precision.tail:
             why = f"features.{named.name}.window: {feature.function} looks at single events, which"
             if feature.window.needs_raw_events:
                 why = f"features.{named.name}.window: a single event begins it, and single events"
@@ -262,6 +267,21 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
                 "lengthen the tail"
             )
     return None
+
+
+def _periods_fault(named: NamedFeature, precision: Precision, lateness_ms: int) -> str | None:
+    """Return why buckets hold events of two periods of a feature; None where none do."""
+    assert named.feature.periods is not None
+    periods, reach_ms = named.feature.periods, named.feature.window.reach_ms + lateness_ms
+    widths_ms = [precision.resolution] if precision.tail is not None and precision.tail < reach_ms else []
+    widths_ms += [tier.resolution for tier in precision.tiers if tier.after < reach_ms]
+    width_ms = periods.unaligned_ms(widths_ms)
+    if width_ms is None:
+        return None
+    return (
+        f"features.{named.name}.window: buckets of {format_duration(width_ms)} (engine.precision) may hold events of "
+        f"two {periods.unit}; shorten the window, take buckets that end with each, or lengthen the tail"
+    )
 
 
 def raw_window_faults(origin: str, rules: Iterable[Rule], engine: EngineSettings, schema: EventSchema) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.component import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PREVIOUS
+from buckets.aggregates.component import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PERIODS, PREVIOUS
 from buckets.kernel.plan import FeatureArrays, RuleArrays, Windows
 from buckets.timeline.tiers import Paging, Tiers
 
@@ -43,12 +43,13 @@ class Context(NamedTuple):
     has_event_features: bool  # whether some feature looks at the events of its window one by one
     has_resets: bool  # whether some window is reset when its rule fires
     pair_features: int  # how many features list the events of their windows
+    period_room: int  # how many integers all periods take that features list at one event
 
 
 def cells_read_of(features: FeatureArrays, windows: Windows) -> npt.NDArray[np.int64]:
     """Return which cells of each window its features read: sums of the codes above; 0 for none."""
     until_ms, cells_read = windows.until_ms, np.zeros(len(windows.until_ms), np.int64)
-    for feature in np.flatnonzero(features.operation > MAX):
+    for feature in np.flatnonzero((features.operation > MAX) & (features.operation < PERIODS)):
         operation = features.operation[feature]
         read = FIRST_CELL if operation in (FIRST, FIRST_TIME) else CELL_BEFORE
         if operation in (FIRST, PREVIOUS):

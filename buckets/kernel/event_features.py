@@ -17,6 +17,7 @@ from buckets.aggregates.component import (
     MODE,
     PAIRS,
     PERCENTILE,
+    PERIODS,
     PREVIOUS,
     PREVIOUS_TIME,
     SEQUENCE,
@@ -24,6 +25,7 @@ from buckets.aggregates.component import (
 from buckets.compiled import inlined, leaf
 from buckets.kernel.context import Context
 from buckets.kernel.listed_pairs import Pairs, list_pairs
+from buckets.kernel.listed_periods import ListedPeriods, list_periods
 from buckets.kernel.plan import NO_COLUMN, FeatureArrays
 from buckets.kernel.ranked_values import DistinctValues, RankedValues, count_distinct, count_ranked, ranked_value
 from buckets.kernel.result_rows import Rows
@@ -305,10 +307,12 @@ def append_event_features(
     rows: Rows,
     used,
     pairs: Pairs,
+    listed: ListedPeriods,
+    borders,
 ):
     """Append a row for each rule of each such feature whose window has all its events; returns the number of rows used.
 
-    `own` is the event's cell. A row of a feature of pairs says where in the list these begin.
+    `own` is the event's cell. A row of a feature of pairs or periods says where in the list these begin.
     """
     features, numbers = context.features, context.rules.number
     for feature in range(features.operation.shape[0]):
@@ -321,6 +325,10 @@ def append_event_features(
             found = _find_sequence(timeline, edges, features, feature, own)
         elif features.operation[feature] == ABSENCE:
             found = _find_absence(timeline, edges, features, feature, own)
+        elif features.operation[feature] == PERIODS:
+            time_ms = timeline.first_ms[own]
+            begin, events = list_periods(timeline, edges, listed, feature, time_ms, context, borders, pairs)
+            found = FoundValue(begin, np.int64(0), begin, begin, events, events, events)
         elif features.operation[feature] >= PERCENTILE:
             found = find_ranked(timeline, edges, ranked, features, feature, event)
         else:

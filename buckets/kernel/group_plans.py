@@ -13,6 +13,7 @@ import numpy.typing as npt
 from buckets.aggregates.component import MAX, PAIRS
 from buckets.compiled import allocating
 from buckets.kernel.context import Context, Policy, cells_read_of
+from buckets.kernel.listed_periods import period_room
 from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays, Windows
 from buckets.timeline.tiers import Paging, Tiers
 
@@ -47,6 +48,7 @@ class GroupPlans(NamedTuple):
     has_event_features: npt.NDArray[np.bool_]
     has_resets: npt.NDArray[np.bool_]  # bool `(groups,)`, whether some window is reset when its rule fires
     pair_features: Int64s  # int64 `(groups,)`, how many features list the events of their windows
+    period_room: Int64s  # int64 `(groups,)`, how many integers all periods take that features list at one event
 
 
 def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
@@ -77,6 +79,7 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
         has_event_features=np.array([bool((each.operation > MAX).any()) for each in features], np.bool_),
         has_resets=np.array([bool(plan.resetting) for plan in plans], np.bool_),
         pair_features=np.array([(each.operation == PAIRS).sum() for each in features], np.int64),
+        period_room=np.array([period_room(plan.feature_arrays, plan.windows) for plan in plans], np.int64),
     )
 
 
@@ -132,6 +135,9 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
             plans.windows.most[window:window_end],
             plans.windows.counted[window:window_end],
             plans.windows.gap_ms[window:window_end],
+            plans.windows.back[window:window_end],
+            plans.windows.per_period[window:window_end],
+            plans.windows.step_ms[window:window_end],
             plans.windows.is_plain[window:window_end],
         ),
         plans.cells_read[window:window_end],
@@ -151,4 +157,5 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
         plans.has_event_features[group],
         plans.has_resets[group],
         plans.pair_features[group],
+        plans.period_room[group],
     )

@@ -32,6 +32,7 @@ from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, l
 from buckets.kernel.event_features import append_event_features
 from buckets.kernel.keyed_events import ASKS, FILLS, GroupEvents
 from buckets.kernel.listed_pairs import VALUES, Pairs, has_pair_room, with_pair_room
+from buckets.kernel.listed_periods import ListedPeriods, new_listed_periods
 from buckets.kernel.outcome import (
     COLLISION_NOT_KEPT,
     DUPLICATE,
@@ -100,6 +101,7 @@ class Work(NamedTuple):
     replaced: npt.NDArray[np.int64]  # int64 `(2, columns)`, room for the least and greatest values of one event's cell
     borders: npt.NDArray[np.int64]  # int64 `(tiers,)`, where each tier begins at the key's clock
     ids: KnownIds  # the ids of the key's single events, where duplicates may have another time
+    listed: ListedPeriods  # the periods that have been listed
 
 
 @leaf
@@ -300,7 +302,9 @@ def _take_in(
     most = rows.event.shape[0] - context.rules.number.shape[0]
     event = first
     while event < end and used <= most:
-        if context.pair_features > 0 and not has_pair_room(pairs, _pair_room(timeline.size[0] + 1, context)):
+        if context.pair_features + context.period_room > 0 and not has_pair_room(
+            pairs, _pair_room(timeline.size[0] + 1, context)
+        ):
             break
         current, event = event, event + 1
         time_ms = events.times_ms[current]
@@ -352,6 +356,8 @@ def _take_in(
                     rows,
                     used_now,
                     pairs,
+                    work.listed,
+                    work.borders,
                 )
             if context.has_resets:
                 reset_fired(work.edges, context, rows, used, used_now, time_ms)
@@ -369,7 +375,7 @@ def _take_in(
 @inlined
 def _pair_room(cells, context: Context):
     """Return how much of the list of pairs one event of a timeline of so many cells may need."""
-    return cells * context.pair_features * (VALUES + 2 * context.needs_extremes.shape[0])
+    return cells * context.pair_features * (VALUES + 2 * context.needs_extremes.shape[0]) + context.period_room
 
 
 @leaf
@@ -508,6 +514,7 @@ def score_keys(
         replaced=np.empty((2, columns), np.int64),
         borders=np.zeros(context.tiers.after_ms.shape[0], np.int64),
         ids=new_known_ids(largest if context.policy.repeats_ms > 0 else 0),
+        listed=new_listed_periods(context.features.operation.shape[0] if context.period_room > 0 else 0),
     )
     layout = Layout(
         timeline=work.timeline,

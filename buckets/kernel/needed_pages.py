@@ -3,7 +3,7 @@
 Pages that are not read count as one cell each. Read are the pages
 
 - in which a window's edge lies while the events pass, with the whole bucket around it;
-- in which the first of a window's last events may lie;
+- in which the first of a window's last events may lie, or which hold events of two periods of a window;
 - whose cells are read one by one: of the first event in a window, of the one before an event, or of all in the window;
   of all too where the first or the one before may have no value;
 - to which a late event goes, and those that hold events of its very time;
@@ -25,7 +25,7 @@ from buckets.kernel.listed_pairs import new_pairs
 from buckets.kernel.outcome import EVALUATED, OUTCOMES, UNJUDGED, EventOutcomes
 from buckets.kernel.plan import EVALUATE
 from buckets.kernel.result_rows import new_rows
-from buckets.kernel.window_edges import begin_of
+from buckets.kernel.window_edges import begin_of, step_at
 from buckets.numbers.wide_sum import join_within
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, directory_between
 from buckets.timeline.inspection import Heads, heads_between
@@ -141,10 +141,14 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
         if clock_ms - policy.horizon_ms <= time_ms <= directory.last_ms[entry_end - 1]:
             _need_time(directory, entry_start, entry_end, time_ms)
         if policy.late == EVALUATE and clock_ms - policy.horizon_ms <= time_ms < clock_ms:
-            _need_windows(directory, entry_start, entry_end, time_ms, time_ms, reads, hot, end - first, context)
+            _need_windows(
+                directory, entry_start, entry_end, time_ms, time_ms, reads, hot, end - first, context, borders
+            )
             _need_before(directory, entry_start, entry_end, time_ms, reads)
     if arrived:
-        _need_windows(directory, entry_start, entry_end, earliest_ms, latest_ms, reads, hot, end - first, context)
+        _need_windows(
+            directory, entry_start, entry_end, earliest_ms, latest_ms, reads, hot, end - first, context, borders
+        )
         if hot == 0 or earliest_ms == clock_ms:
             _need_before(directory, entry_start, entry_end, earliest_ms, reads)
     if policy.repeats_ms > 0:
@@ -179,16 +183,21 @@ def _need_repeats(directory: Directory, start, end, clock_ms, times_ms, first, l
 
 
 @leaf
-def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, reads, hot, arriving, context: Context):
+def _need_windows(
+    directory: Directory, start, end, earliest_ms, latest_ms, reads, hot, arriving, context: Context, borders
+):
     """Mark the pages over which edges move from one time to another, and others whose cells are read.
 
-    So many cells are `hot`, and so many events `arriving`.
+    So many cells are `hot`, and so many events `arriving`; `borders` are those after them.
     """
     width_ms = coarsest_ms(context.tiers)
     windows = context.windows
     for window in range(windows.reach_ms.shape[0]):
         until_ms, read = windows.until_ms[window], reads[window]
         low_ms = floor_to(begin_of(windows, window, earliest_ms), width_ms)
+        if windows.back[window] > 0:
+            _need_periods(directory, start, end, low_ms, latest_ms, window, context, borders)
+            continue
         high_ms = floor_to(begin_of(windows, window, latest_ms), width_ms) + width_ms
         if windows.most[window] > 0:
             most, counted, is_every = windows.most[window], windows.counted[window], bool(read & EVERY_CELL)
@@ -205,6 +214,20 @@ def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, read
             is_after = bool(read & FIRST_CELL) and (entry == start or directory.last_ms[entry - 1] < high_ms)
             if is_after or directory.first_ms[entry] < high_ms or directory.is_trimmed[entry]:
                 directory.is_loaded[entry] = True
+
+
+@leaf
+def _need_periods(directory: Directory, start, end, low_ms, latest_ms, window, context: Context, borders):
+    """Mark the pages that hold events of two days or steps, or buckets that may."""
+    for entry in range(end - 1, start - 1, -1):
+        if directory.last_ms[entry] < low_ms:
+            break
+        width_ms = width_at(context.tiers, borders, directory.first_ms[entry])
+        first_ms = floor_to(directory.first_ms[entry], width_ms)
+        last_ms = floor_to(directory.last_ms[entry], width_ms) + width_ms - 1
+        is_one = step_at(context.windows, window, first_ms) == step_at(context.windows, window, last_ms)
+        if first_ms <= latest_ms and (directory.is_trimmed[entry] or not is_one):
+            directory.is_loaded[entry] = True
 
 
 @leaf

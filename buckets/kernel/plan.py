@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.component import AVG, FIRST, MAX, MIN, PAIRS
+from buckets.aggregates.component import AVG, FIRST, MAX, MIN, PAIRS, PERIODS
 from buckets.config.engine import EngineSettings, Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
@@ -56,7 +56,8 @@ class FeatureArrays(NamedTuple):
     # between its steps; NO_COLUMN for none
     second: Int64s
     counted: Int64s  # int64, the column that holds 1 in events that count; NO_COLUMN where all count
-    parameter: Int64s  # int64, of a percentile in hundredths of a per cent; 0 for all others
+    # int64, of a percentile in hundredths of a per cent, of periods the operation over each; 0 for all others
+    parameter: Int64s
     # int64 `(features, MOST_STEPS)`, of a sequence the columns that hold 1 in events that are its steps; NO_COLUMN else
     steps: Int64s
     window: Int64s  # int64, the window's index in `GroupPlan.windows`
@@ -88,6 +89,11 @@ class Windows(NamedTuple):
     # int64 `(windows,)`, the column that holds 1 in events that are counted for that; NO_COLUMN where all are
     counted: Int64s
     gap_ms: Int64s  # int64 `(windows,)`, of a session how far apart its events may be; 0 for others
+    # int64 `(windows,)` each, of windows of whole periods before that of their event: how many days or steps they hold,
+    # how many of these make a period, and how long a step is, 0 for days; all 0 for others
+    back: Int64s
+    per_period: Int64s
+    step_ms: Int64s
     # bool `(windows,)`, whether it has a length alone, and ends with its event: of most, nothing else is looked at
     is_plain: npt.NDArray[np.bool_]
 
@@ -249,6 +255,7 @@ class _Feature(NamedTuple):
     period: tuple[str, str]
     most: int
     gap_ms: int
+    period_steps: tuple[int, int, int]
     on_trial: bool
     steps: tuple[int, ...] = ()
     resetting: int = NO_RULE
@@ -258,16 +265,16 @@ class _Feature(NamedTuple):
     def window(self) -> "_Window":
         """Return what makes two features share a window."""
         last = self.most, self.counted if self.most else NO_COLUMN
-        return self.reach_ms, self.until_ms, self.resetting, self.period, last, self.gap_ms
+        return self.reach_ms, self.until_ms, self.resetting, self.period, last, self.gap_ms, self.period_steps
 
 
-_Window = tuple[int, int, int, tuple[str, str], tuple[int, int], int]
-_NO_PERIOD = "", ""
+_Window = tuple[int, int, int, tuple[str, str], tuple[int, int], int, tuple[int, int, int]]
+_NO_PERIOD, _NO_STEPS = ("", ""), (0, 0, 0)
 
 
 def _windows(windows: Sequence[_Window]) -> Windows:
     """Lay windows out, with the beginnings of each different kind of period once."""
-    reach_ms, until_ms, _, periods, last, gap_ms = zip(*windows, strict=True) if windows else ((),) * 6
+    reach_ms, until_ms, _, periods, last, gap_ms, steps = zip(*windows, strict=True) if windows else ((),) * 7
     starts = {period: period_starts_ms(*period) for period in dict.fromkeys(periods) if period != _NO_PERIOD}
     end = dict(zip(starts, np.cumsum([len(each) for each in starts.values()]).tolist(), strict=True))
     ends = [end.get(period, 0) for period in periods]
@@ -280,10 +287,13 @@ def _windows(windows: Sequence[_Window]) -> Windows:
         most=_int64s([most for most, _ in last]),
         counted=_int64s([counted for _, counted in last]),
         gap_ms=_int64s(gap_ms),
+        back=_int64s([back for back, _, _ in steps]),
+        per_period=_int64s([per_period for _, per_period, _ in steps]),
+        step_ms=_int64s([step_ms for _, _, step_ms in steps]),
         is_plain=np.array(
             [
-                (until, period, (most, gap)) == (0, _NO_PERIOD, (0, 0))
-                for until, period, (most, _), gap in zip(until_ms, periods, last, gap_ms, strict=True)
+                (until, period, (most, gap), step) == (0, _NO_PERIOD, (0, 0), _NO_STEPS)
+                for until, period, (most, _), gap, step in zip(until_ms, periods, last, gap_ms, steps, strict=True)
             ],
             np.bool_,
         ),
@@ -306,11 +316,13 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     of = column[part.column.name] if part.column is not None and not is_listed else 0
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
     until_ms = BEFORE_ITSELF if part.window.exclude is not None else part.window.offset_ms
-    period = _NO_PERIOD if part.window.this is None else (part.window.this, part.window.zone)
-    window = part.window.reach_ms, until_ms, period, part.window.last, part.window.session_ms
+    period = part.window.calendar or _NO_PERIOD
+    window = part.window.reach_ms, until_ms, period, part.window.last, part.window.session_ms, part.window.period_steps
     if is_listed:
         return _Feature(PAIRS, of, NO_COLUMN, counted, 0, *window, part.on_trial)
     steps = tuple(column[track.name] for track in part.steps)
+    if part.over is not None:
+        return _Feature(PERIODS, of, NO_COLUMN, counted, part.operation, *window, part.on_trial)
     return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial, steps)
 
 
@@ -366,7 +378,7 @@ def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> in
 
     That other rules have longer windows, so that more is kept, plays no part: each rule says what it would say alone.
     """
-    needs_raw_events = feature.operation >= FIRST or feature.resetting != NO_RULE
+    needs_raw_events = FIRST <= feature.operation < PERIODS or feature.resetting != NO_RULE
     needs_raw_events = needs_raw_events or feature.most > 0 or feature.gap_ms > 0
     return min(lateness_ms, tail_ms - feature.reach_ms) if needs_raw_events and tail_ms is not None else lateness_ms
 

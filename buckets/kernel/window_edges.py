@@ -132,14 +132,39 @@ def _moved(cell, timeline: Timeline, times_ms, time_ms):
 def begin_of(windows: Windows, window, time_ms):
     """Return the first time that the window of an event of a time holds."""
     edge_ms = time_ms - windows.reach_ms[window]
+    if windows.back[window] > 0:
+        return step_begin(windows, window, step_at(windows, window, time_ms) - windows.back[window])
     if windows.period_from[window] < windows.period_end[window]:
         edge_ms = max(edge_ms, _period_start(windows, window, time_ms))
     return edge_ms
 
 
 @leaf
+def step_at(windows: Windows, window, time_ms):
+    """Return the number of the day or step in which a time lies, for a window of whole periods."""
+    if windows.step_ms[window] > 0:
+        return time_ms // windows.step_ms[window]
+    return np.int64(_periods_begun(windows, window, time_ms)) - windows.period_from[window] - 1
+
+
+@inlined
+def step_begin(windows: Windows, window, step):
+    """Return when a day or step begins; of a day before those that are known, when the first of these does."""
+    if windows.step_ms[window] > 0:
+        return step * windows.step_ms[window]
+    return windows.period_ms[windows.period_from[window] + max(step, np.int64(0))]
+
+
+@leaf
 def _period_start(windows: Windows, window, time_ms):
     """Return the last beginning of a period that is not after a time; FROM_THE_BEGINNING where none is known."""
+    low = _periods_begun(windows, window, time_ms)
+    return windows.period_ms[low - 1] if low > windows.period_from[window] else np.int64(FROM_THE_BEGINNING)
+
+
+@inlined
+def _periods_begun(windows: Windows, window, time_ms):
+    """Return the index behind that of the last period that begins at a time, or before."""
     low, high = windows.period_from[window], windows.period_end[window]
     while low < high:
         middle = (low + high) // 2
@@ -147,7 +172,7 @@ def _period_start(windows: Windows, window, time_ms):
             low = middle + 1
         else:
             high = middle
-    return windows.period_ms[low - 1] if low > windows.period_from[window] else np.int64(FROM_THE_BEGINNING)
+    return low
 
 
 @inlined
@@ -311,6 +336,36 @@ def _keep_last(edges: Edges, window, timeline: Timeline, most, counted) -> None:
         edges.last_ms[window] = timeline.last_ms[low - 1]
         edges.width_ms[window] = _events(timeline, counted, low - 1, low)
         edges.covered_ms[window] = lacking
+
+
+@leaf
+def find_border(timeline: Timeline, edge_ms, tiers: Tiers, borders):
+    """Return the cells before and from which on all lies surely before a time, and not before it.
+
+    What lies between them may be on either side. Which that is follows from the key's clock, as for edges of windows.
+    """
+    width_ms = width_at(tiers, borders, edge_ms)
+    bucket_ms = floor_to(edge_ms, width_ms)
+    start = np.int64(first_ending_at_or_after(timeline, bucket_ms))
+    end, until_ms = start, edge_ms if width_ms == 1 else bucket_ms + width_ms
+    while end < timeline.size[0] and timeline.first_ms[end] < until_ms:
+        end += 1
+    if start == end or edge_ms <= timeline.first_ms[start]:
+        return start, start
+    return (end, end) if edge_ms > timeline.last_ms[end - 1] else (start, end)
+
+
+@leaf
+def hold_between(edges: Edges, window, timeline: Timeline, low, high, next_low, next_high) -> None:
+    """Let a window hold what lies between two borders of `find_border`."""
+    edges.inside[window] = high
+    edges.last[window] = max(next_low, high)
+    edges.is_uncertain[window] = low < high or next_low < next_high
+    if edges.is_uncertain[window]:
+        _forget(edges, window)
+        _add_up(edges, window, timeline, low, high)
+        _add_up(edges, window, timeline, edges.last[window], max(next_high, high))
+        edges.seen_start[window] = UNKNOWN
 
 
 @inlined

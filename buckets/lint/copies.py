@@ -96,10 +96,10 @@ def _name(named: NamedFeature, is_compared_exactly: bool, schema: EventSchema | 
     feature = named.feature
     function = "exact_avg" if is_compared_exactly and feature.aggregate.operation == AVG else feature.function
     where, window = _written(named.where, schema), feature.window
-    special = repr(window) if window.this is not None or window.needs_raw_events else ""
+    special = repr(window) if window.calendar or window.needs_raw_events or feature.periods else ""
     beside = window.reach_ms, window.offset_ms, window.exclude, special
     steps = [_written(each, schema) for each in (*feature.step_filters, feature.between or ())]
-    return repr((function, feature.of, beside, where, sorted(named.fields), feature.p, steps, feature.within_ms))
+    return repr((function, feature.of_text, beside, where, sorted(named.fields), feature.p, steps, feature.within_ms))
 
 
 def _written(where: Filter, schema: EventSchema | None) -> str:

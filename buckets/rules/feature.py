@@ -3,15 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
+    Tag,
     ValidationInfo,
     field_serializer,
     field_validator,
@@ -21,6 +23,7 @@ from pydantic import (
 
 from buckets.aggregates.aggregate import Aggregate, FieldKind, ValueKind
 from buckets.aggregates.component import COUNT, PERCENTILE, SUM, ColumnKind, Component
+from buckets.aggregates.over_periods import OVER_PERIODS, OverPeriods
 from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSchema, EventTime, Measure
@@ -29,13 +32,14 @@ from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
+from buckets.rules.periods import UTC, Periods, check_zone
 from buckets.rules.role import counted_field, grouping_fault, has_roles
 from buckets.rules.steps import MOST_STEPS, StepField, check_step, step_filter, steps_in_words
 from buckets.rules.this_event import names_this, split_filter, window_fields
-from buckets.time_zone import LONGEST_PERIODS_MS, is_zone, period_starts_ms
+from buckets.time_zone import LONGEST_PERIODS_MS, period_starts_ms
+from buckets.validation import A_FIELD, OF_EACH_PERIOD
 
 Int64s = npt.NDArray[np.int64]
-UTC: Final = "UTC"
 
 
 @dataclass(frozen=True)
@@ -129,13 +133,7 @@ class Window(BaseModel):
             raise ValueError(message)
         return {**value, "length": f"{LONGEST_PERIODS_MS.get(value['this'], 1)}ms"}
 
-    @field_validator("zone", mode="after")
-    @classmethod
-    def _is_known(cls, value: str) -> str:
-        if not is_zone(value):
-            message = f"there is no time zone {short_line(repr(value))}; write one such as Europe/Berlin"
-            raise ValueError(message)
-        return value
+    _is_known = field_validator("zone", mode="after")(check_zone)
 
     @field_validator(*_TOO_SHORT, mode="after")
     @classmethod
@@ -186,6 +184,16 @@ class Window(BaseModel):
         return bool(self.last or self.session_ms)
 
     @property
+    def calendar(self) -> tuple[str, str] | None:
+        """The period of a calendar and the zone that say where it begins; None where these do not."""
+        return None if self.this is None else (self.this, self.zone)
+
+    @property
+    def period_steps(self) -> tuple[int, int, int]:
+        """Of one of whole periods, how many days or steps it holds, how many make a period, and how long a step is."""
+        return 0, 0, 0
+
+    @property
     def begins_ms(self) -> int:
         """How long before its event it begins."""
         return self.offset_ms + self.length_ms
@@ -202,6 +210,14 @@ class Window(BaseModel):
         starts_ms = period_starts_ms(self.this, self.zone)
         known_ms = starts_ms[np.maximum(np.searchsorted(starts_ms, times_ms, side="right") - 1, 0)]
         return np.where(known_ms <= times_ms, np.maximum(known_ms, times_ms - self.reach_ms), times_ms - self.reach_ms)
+
+    def ends_ms(self, times_ms: Int64s) -> Int64s:
+        """Return until when the windows of events at such times hold others: int64 `(events,)`."""
+        return times_ms - self.offset_ms
+
+    def counted_borders_ms(self, time_ms: int, others_ms: Int64s) -> list[int]:
+        """Return the borders of its periods, of a window of such; nothing for others."""
+        return []
 
     @property
     def text(self) -> str:
@@ -231,6 +247,62 @@ class Window(BaseModel):
         return over if self.exclude is None else f"{over} before the event"
 
 
+class PeriodsWindow(Window):
+    """The whole periods before the one in which the event lies; what is written of it is its length."""
+
+    periods: Periods
+
+    @property
+    def calendar(self) -> tuple[str, str] | None:
+        """The days of a zone; None for steps of a fixed length."""
+        return ("day", self.periods.zone) if self.periods.are_days else None
+
+    @property
+    def period_steps(self) -> tuple[int, int, int]:
+        """How many days or steps it holds, how many make a period, and how long a step is, 0 for days."""
+        step_ms = self.periods.step_ms
+        return self.length_ms // step_ms, self.periods.every_ms // step_ms, 0 if self.periods.are_days else step_ms
+
+    @property
+    def holds_its_event(self) -> bool:
+        """It ends before its event."""
+        return False
+
+    @property
+    def begins_ms(self) -> int:
+        """How long before its event it begins, at most."""
+        return self.periods.reach_ms(self.length_ms)
+
+    def starts_ms(self, times_ms: Int64s) -> Int64s:
+        """Return when the windows of events at such times begin: int64 `(events,)`."""
+        return self.periods.begin_ms(times_ms, self.length_ms)
+
+    def ends_ms(self, times_ms: Int64s) -> Int64s:
+        """Return the last millisecond before the periods of events at such times: int64 `(events,)`."""
+        return self.periods.begin_ms(times_ms) - 1
+
+    def counted_borders_ms(self, time_ms: int, others_ms: Int64s) -> list[int]:
+        """Return when its periods begin, from that of the first of some events on, and when the last one ends."""
+        before_ms, at = range(self.length_ms, -1, -self.periods.every_ms), np.array([time_ms])
+        borders_ms = [int(self.periods.begin_ms(at, each_ms)[0]) for each_ms in before_ms]
+        first_ms = int(others_ms.min()) if len(others_ms) else borders_ms[-1]
+        return [max((each_ms for each_ms in borders_ms if each_ms <= first_ms), default=borders_ms[0])] + [
+            each_ms for each_ms in borders_ms if each_ms > first_ms
+        ]
+
+    @property
+    def text(self) -> str:
+        """Return it as a brief text: `30d before this day in Europe/Berlin`, `24h before this period of 1h`."""
+        zone = self.periods.zone if self.periods.are_days else None
+        own = f"day in {zone}" if zone else f"period of {self.periods.every_text}"
+        return f"{format_duration(self.length_ms)} before this {own}"
+
+    @property
+    def words(self) -> str:
+        """Return it in a sentence."""
+        return f"the {self.text}"
+
+
 @dataclass(frozen=True)
 class Part:
     """An operation over a window of a group's events."""
@@ -243,6 +315,7 @@ class Part:
     on_trial: bool  # whether only rules on trial need it
     parameter: int = 0  # of a percentile, which one it is in hundredths of a per cent; 0 for all else
     paired: SqlFilter | None = None  # what events of the window have to be to the event itself; None for anything
+    over: Component | None = None  # of a window of periods, what is computed of these values; None for other windows
     steps: tuple[Track, ...] = ()  # of a sequence, which events are its steps; those of `second` must not come between
 
     @property
@@ -299,7 +372,8 @@ class Feature(BaseModel):
 
     Attributes:
         function: the aggregate.
-        of: the field that it is of; None for one that needs none.
+        of: the field that it is of; None for one that needs none. Written as a mapping it is what is computed of each
+            period of the window, see `periods`.
         window: how far back it reaches.
         where: which events it counts; None for those of the rule.
         group_by: by which fields it groups; None for those of the rule.
@@ -315,7 +389,10 @@ class Feature(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     function: Function
-    of: str | None = None
+    measured: Annotated[
+        Annotated[str | None, Tag(A_FIELD)] | Annotated[Periods, Tag(OF_EACH_PERIOD)],
+        Discriminator(lambda value: OF_EACH_PERIOD if isinstance(value, Mapping | Periods) else A_FIELD),
+    ] = Field(alias="of", default=None)
     window: Window
     where: FilterField | None = Field(default=None)
     group_by: tuple[str, ...] | None = None
@@ -358,10 +435,10 @@ class Feature(BaseModel):
     @model_validator(mode="after")
     def _field_where_needed(self) -> "Feature":
         needs = bool(AGGREGATES[self.function].takes)
-        if needs and self.of is None:
+        if needs and self.measured is None:
             message = f"{self.function} needs a field, as in {{function: {self.function}, of: paymentAmount}}"
             raise ValueError(message)
-        if not needs and self.of is not None:
+        if not needs and self.measured is not None:
             message = f"{self.function} is of no field; leave out `of`"
             raise ValueError(message)
         grouped = self.group_by or ()
@@ -372,12 +449,31 @@ class Feature(BaseModel):
 
     @model_validator(mode="after")
     def _filtered_as_can_be(self) -> "Feature":
-        if names_this(self.where):
+        if names_this(self.where) and self.periods is None:
             components = self.aggregate.components(counts_all=False)
             if self.window.last or any(component.operation >= PERCENTILE for component in components):
                 what = "a window of the last events" if self.window.last else self.function
                 message = f"{what} does not go with a filter that names `this`"
                 raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _periods_fit(self) -> "Feature":
+        periods, window, message = self.periods, self.window, None
+        if periods is None:
+            return self
+        if self.function not in OVER_PERIODS:
+            known = ", ".join(OVER_PERIODS)
+            message = f"{self.function} is not computed of the values of periods; take one of {known}"
+        elif not window.is_plain or window.left != "closed":
+            message = "the window of a feature of periods has a length alone; write one such as `window: 30d`"
+        elif names_this(self.where):
+            message = "a feature of periods does not go with a filter that names `this`"
+        message = message or periods.length_fault(window.length_ms)
+        if message is not None:
+            raise ValueError(message)
+        window = PeriodsWindow.model_construct(length_ms=window.length_ms, periods=periods)
+        object.__setattr__(self, "window", window)
         return self
 
     @property
@@ -456,14 +552,33 @@ class Feature(BaseModel):
     @model_serializer(mode="wrap")
     def _what_is_given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
+        written["of"] = written.pop("measured", written.get("of"))
         return {name: value for name, value in written.items() if value is not None}
+
+    @property
+    def of(self) -> str | None:
+        """Return the field that it is of, or the values of its periods are; None for none."""
+        return self.measured.of if isinstance(self.measured, Periods) else self.measured
+
+    @property
+    def periods(self) -> Periods | None:
+        """Return what is computed of each period of the window; None where it is of single events."""
+        return self.measured if isinstance(self.measured, Periods) else None
+
+    @property
+    def of_text(self) -> str | None:
+        """Return what it is of, as a brief text; None for nothing."""
+        return self.of if self.periods is None else self.periods.text
 
     @property
     def aggregate(self) -> Aggregate:
         """Return what computes it."""
         aggregate = AGGREGATES[self.function]
         aggregate = aggregate if self.p is None else aggregate.of_p(self.p)
-        return aggregate if self.within_ms is None else aggregate.of_time(self.within_ms)
+        aggregate = aggregate if self.within_ms is None else aggregate.of_time(self.within_ms)
+        if self.periods is None:
+            return aggregate
+        return OverPeriods(aggregate, AGGREGATES[self.periods.function], self.periods.unit)
 
     def kind(self, schema: EventSchema) -> ValueKind:
         """Return what its values are; a number where the schema does not declare its field."""
@@ -497,7 +612,8 @@ class NamedFeature:
     def parts(self) -> Iterator[tuple[Component, Part]]:
         """Yield what a group computes for it."""
         for component in self.feature.aggregate.components(not self.counted and self.paired is None):
-            yield component, self._part(component) if self.paired is None else self._paired_part(component)
+            part = self._part(component) if self.paired is None else self._paired_part(component)
+            yield component, part if self.feature.periods is None else self._part_over_periods(component)
 
     def _paired_part(self, component: Component) -> Part:
         of = self.feature.of
@@ -519,6 +635,14 @@ class NamedFeature:
         steps = tuple(Track("one", None, where) for where in self.feature.step_filters)
         window, on_trial = self.feature.window, self.on_trial
         return Part(operation, column, second, counted, window, on_trial, component.parameter, steps=steps)
+
+    def _part_over_periods(self, component: Component) -> Part:
+        assert self.feature.periods is not None
+        aggregate = AGGREGATES[self.feature.periods.function]
+        column = self._track(aggregate.components(not self.counted)[0])
+        counted = Track("one", None, self.counted) if self.counted else None
+        window, on_trial = self.feature.window, self.on_trial
+        return Part(aggregate.operation, column, None, counted, window, on_trial, 0, None, component)
 
     def _track(self, component: Component) -> Track | None:
         return None if component.column is None else Track(component.column, self.feature.of, self.counted)

@@ -134,7 +134,7 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             reason = f"{shown} is not a {kinds} of event schema {counted.name!r}; {feature.function} can be of: {known}"
             if feature.of in counted.arrays:
                 reason = f"{shown} is an array; {feature.function} can be of: {known}"
-            yield (*location, "of"), reason
+            yield (*location, "of", *(["of"] if feature.periods else [])), reason
 
 
 def _misfit(field: str, check: Callable[[], None]) -> Iterator[Fault]:

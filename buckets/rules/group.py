@@ -45,7 +45,8 @@ def kernel_limit(rule: Rule) -> Limit | None:
     is_of_group = frozenset(named.fields) == frozenset(rule.group_by) and not named.counted
     if compared != named.name or not isinstance(number, Decimal) or not is_of_group:
         return None
-    if named.feature.function not in SHORT_FUNCTIONS or names_this(named.feature.where):
+    feature = named.feature
+    if feature.function not in SHORT_FUNCTIONS or names_this(feature.where) or feature.periods is not None:
         return None
     return Limit.model_construct(operator=condition.operator, value=number)
 

@@ -78,7 +78,9 @@ def renamed_rule(rule: Rule, names: Names) -> Rule:
     for feature in written.get("features", {}).values():
         _rename_grouping(feature, mine)
         if "of" in feature:
-            feature["of"] = mine.get(feature["of"], feature["of"])
+            holder = feature["of"] if isinstance(feature["of"], dict) else feature
+            if "of" in holder:
+                holder["of"] = mine.get(holder["of"], holder["of"])
         _rename_steps(feature, mine)
     without = {name: new for name, new in mine.items() if name not in rule.features}
     if "when" in written:

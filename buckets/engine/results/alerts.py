@@ -67,12 +67,15 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
     times_ms = table.times_ms(events)
     of_events = (values["key"].to_pylist(), values["event_id"].to_pylist(), times_ms.tolist())
     starts_ms = times_ms - np.array([rule.longest_window.begins_ms for rule in rules], np.int64)[index]
+    ends_ms = times_ms - np.array([rule.ends_ms for rule in rules], np.int64)[index]
     for number, rule in enumerate(rules):
-        if any(feature.window.this is not None for feature in rule.features.values()):
+        if any(feature.window.calendar or feature.periods for feature in rule.features.values()):
             here = index == number
             of_windows = [feature.window.starts_ms(times_ms[here]) for feature in rule.features.values()]
             starts_ms[here] = np.min(of_windows, axis=0)
-    ends_ms = np.array([rule.ends_ms for rule in rules], np.int64)[index]
+            ends_ms[here] = np.max(
+                [feature.window.ends_ms(times_ms[here]) for feature in rule.features.values()], axis=0
+            )
     values |= {
         "alert_id": pa.array(list(map(alert_id, [rules[rule] for rule in index.tolist()], *of_events)), pa.string()),
         "rule_version": pa.array([rule.version for rule in rules], pa.int32()).take(of_rule),
@@ -81,7 +84,7 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
         "warm": pa.array(fired.warm[chosen]),
         **results.columns(chosen),
         "window_start": pa.array(starts_ms).cast(TIME),
-        "window_end": pa.array(times_ms - ends_ms).cast(TIME),
+        "window_end": pa.array(ends_ms).cast(TIME),
         "event": texts.take(pa.array(event)),
         **decided.columns(chosen),
     }

@@ -66,7 +66,7 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
     """Return the beginning of a feature's term, which is the same at all events; what is the rule's is left out."""
     feature = named.feature
     fixed: dict[str, Any] = {"name": named.name, "function": feature.function}
-    fixed |= {"of": feature.of} if feature.of is not None else {}
+    fixed |= {"of": feature.of_text} if feature.of_text is not None else {}
     fixed |= {"p": format(feature.p, "f")} if feature.p is not None else {}
     fixed |= {"steps": feature.steps_in_words} if feature.steps else {}
     fixed["window"] = feature.window.text

@@ -12,6 +12,7 @@ import pyarrow as pa
 from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.values.pairs import ListedPairs
+from buckets.engine.values.periods import compute_over_periods
 from buckets.events.arrivals import DeadLetter, shortened
 from buckets.kernel.outcome import OVERFLOW
 from buckets.kernel.plan import GroupPlan
@@ -105,6 +106,8 @@ def _part(
     computed = Computed(*(getattr(rows, name)[chosen] for name in COMPUTED))
     if part.paired is not None:
         computed = pairs.compute(part, chosen_rows(rows, chosen))
+    if part.over is not None:
+        computed = compute_over_periods(part, chosen_rows(rows, chosen), group.scored.pairs)
     if part.column is not None and holds_texts(part.column, group.table.schema):
         texts = texts_at(group.scored.pool, computed.whole)
         computed = computed._replace(whole=texts, lower_whole=texts, upper_whole=texts)

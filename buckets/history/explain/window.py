@@ -58,7 +58,7 @@ def explain_window(
     """
     arrivals, of = history.arrivals, _field_of(named)
     window, time_ms = named.feature.window, int(arrivals.times_ms[history.target])
-    end_ms = time_ms - window.offset_ms
+    (end_ms,) = window.ends_ms(arrivals.times_ms[[history.target]]).tolist()
     start_ms = int(window.starts_ms(np.array([time_ms]))[0]) + (window.left == "open")
     reset_ms = None if reset_ms is None or reset_ms < start_ms else reset_ms
     rows = np.flatnonzero((arrivals.times_ms >= start_ms) & (arrivals.times_ms <= end_ms))
@@ -93,7 +93,9 @@ def explain_window(
     own = np.flatnonzero(counted == history.target)
     if named.feature.within_ms and history.fates[history.target] == "late":
         own = own[:0]  # It moves no clock.
-    events = CountedEvents(arrivals.times_ms[counted].tolist(), values, int(own[0]) if len(own) else None, time_ms)
+    borders_ms = window.counted_borders_ms(time_ms, arrivals.times_ms[rows[is_kept]])
+    at = int(own[0]) if len(own) else None
+    events = CountedEvents(arrivals.times_ms[counted].tolist(), values, at, time_ms, borders_ms)
     measure = arrivals.schema.measures.get(of or "")
     plain = named.feature.aggregate.plain(events, 0 if measure is None else measure.scale)
     so_far: dict[int, str] = {}
@@ -183,8 +185,9 @@ def _feature(
     """Return a feature at an arrival, with what has been found in its window."""
     arrivals, row = at
     window = named.feature.window
-    (start_ms,) = window.starts_ms(arrivals.times_ms[row : row + 1]).tolist()
-    end_ms = int(arrivals.times_ms[row]) - window.offset_ms
+    (start_ms,), (end_ms,) = (
+        of(arrivals.times_ms[row : row + 1]).tolist() for of in (window.starts_ms, window.ends_ms)
+    )
     return FeatureThen(
         name=named.name,
         phrase=rule.phrase(named),

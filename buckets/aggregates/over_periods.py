@@ -1,0 +1,99 @@
+"""An aggregate of what each period of a window comes to, such as the average of the counts of 30 days."""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from buckets.aggregates.aggregate import Aggregate, FieldKind, Own, ValueRange, Values
+from buckets.aggregates.component import AVG, MEDIAN, Component, Computed, Integers, fitted
+from buckets.aggregates.plain import CountedEvents, PlainValue
+from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
+
+OVER_PERIODS: Final = ("avg", "max", "median", "min", "percentile", "stddev", "sum", "variance")
+"""What may be computed of the values of periods."""
+WORD: Final = 10**9  # What is computed of periods may pass 64 bits, so it is `whole * WORD + micro` as it travels
+_NO_PERIOD: Final = PlainValue(None, None, "no event in its window comes before the period of this one")
+
+
+class OverPeriods(Aggregate):
+    """An aggregate over the values of periods, from that of the key's first event in the window on.
+
+    A period without events is 0 for a count and a sum, and has no value for all else.
+    """
+
+    null_when = "of no period"
+
+    def __init__(self, over: Aggregate, of_each: Aggregate, unit: str) -> None:
+        """Take what is computed of each period, and over their values; `unit` is what periods are called."""
+        self._over, self._of_each = over, of_each
+        self.description = f"{over.description} Of what periods come to."
+        self.phrase = f"{over.phrase.removesuffix(' of')} over {unit} of {of_each.phrase}"
+
+    @property
+    def takes(self) -> tuple[FieldKind, ...]:  # type: ignore[override]
+        """Of which kinds of field it may be: those of what is computed of each period."""
+        return self._of_each.takes
+
+    def components(self, counts_all: bool) -> tuple[Component, ...]:
+        """Return what is computed of the values of periods."""
+        return self._over.components(counts_all=False)
+
+    def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
+        """Return the values of the aggregate over periods, which are numbers of the aggregate over each."""
+        of_values = {component: _joined(component, each) for component, each in computed.items()}
+        return self._over.finalize(of_values, replace(own, scale=self._scale(own.scale)))
+
+    def plain(self, events: CountedEvents, scale: int) -> PlainValue:
+        """Return the value again: events of each period first, and then of their values."""
+        borders_ms, values = events.borders_ms, []
+        at = [bisect_right(borders_ms, time_ms) - 1 for time_ms in events.times_ms]
+        for period, (begin_ms, end_ms) in enumerate(pairwise(borders_ms)):
+            here = [index for index, each in enumerate(at) if each == period]
+            own = CountedEvents(
+                [events.times_ms[index] for index in here], [events.values[index] for index in here], None, end_ms
+            )
+            value = self._of_each.plain(own, scale).shown
+            if value is None and self._is_never_null:
+                value = Decimal(0)
+            if value is not None:
+                values.append((begin_ms, int(Fraction(value) * 10 ** self._scale(scale))))
+        if not values:
+            return _NO_PERIOD
+        listed = CountedEvents([time for time, _ in values], [value for _, value in values], None, events.end_ms)
+        return self._over.plain(listed, self._scale(scale))
+
+    def value_range(self, field: ValueRange, reach_ms: int, counts_itself: bool) -> ValueRange:
+        """Return between what a value lies: it is not negative where no value of its field is."""
+        is_positive = not self._of_each.takes or field.lower >= 0
+        return self._over.value_range(ValueRange(Decimal(0)) if is_positive else ValueRange(), reach_ms, False)
+
+    @property
+    def _is_never_null(self) -> bool:
+        """Whether a period without events has a value, which is 0: so it is with what adds up."""
+        return self._of_each.adds_up
+
+    def _scale(self, scale: int) -> int:
+        """Return the digits of what each period comes to."""
+        if not self._of_each.takes:
+            return 0
+        return scale + AVERAGE_EXTRA_DIGITS * (self._of_each.operation == AVG)
+
+
+def _joined(component: Component, computed: Computed) -> Computed:
+    """Return a component whose numbers travelled in two words."""
+    sides: dict[str, Any] = {}
+    for name in ("", "lower_", "upper_"):
+        number: Integers = fitted(
+            getattr(computed, f"{name}whole").astype(object) * WORD + getattr(computed, f"{name}micro")
+        )
+        micro = np.zeros(len(number), np.int32)
+        if component.operation == MEDIAN:  # of which there is one more digit
+            number, micro = number // 10, (number % 10 * 100_000).astype(np.int32)
+        sides |= {f"{name}whole": number, f"{name}micro": micro}
+    return computed._replace(**sides)

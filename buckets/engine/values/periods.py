@@ -1,0 +1,138 @@
+"""Features of what the periods of windows come to: what the kernel has listed, computed over.
+
+The events of one period share a list, so each is computed once.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.aggregates.component import AVG, COUNT, MAX, MEDIAN, MIN, SUM, Component, Computed, Integers, fitted
+from buckets.aggregates.over_periods import WORD
+from buckets.kernel.listed_periods import EVENTS, FEWEST, LOWER, MAYBE, MOST, SIZE, UPPER, VALUE
+from buckets.kernel.result_rows import Rows
+from buckets.numbers.fixed_point import AVERAGE_FACTOR
+from buckets.rules.feature import Part
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_WORDS = {SUM: 2**32, AVG: AVERAGE_FACTOR}  # How many of the second word of a value make one of the first; else 1
+_SQUARES = ("square_0", "square_1", "square_2", "square_3")
+_ALL = 10_000  # Hundredths of a per cent in all
+
+
+class _Listed(NamedTuple):
+    """The periods of some lists, one list after the other."""
+
+    of: Int64s  # int64 `(periods,)`, ascending, the list of each
+    values: tuple[Integers, Integers, Integers]  # `(periods,)` each: value, and the least and the greatest it can be
+    valid: Flags  # bool `(periods,)`, whether it has a value
+    is_sure: Flags  # whether it surely has one
+    may_be: Flags  # whether it may have one
+
+
+def compute_over_periods(part: Part, rows: Rows, listed: Int64s) -> Computed:
+    """Return what a part over periods comes to at its rows: numbers `whole * WORD + micro`."""
+    assert part.over is not None
+    begins, first, of_row = np.unique(rows.whole, return_index=True, return_inverse=True)
+    periods, lists = _read(part.operation, begins, rows.event_count[first], listed), len(begins)
+    least_of, greatest_of = periods.is_sure, periods.may_be
+    value = _over(part.over, periods.of[periods.valid], periods.values[0][periods.valid], lists)
+    lower = upper = value
+    exact = np.ones(lists, np.bool_)
+    unsure = (periods.values[1] != periods.values[2]) | (least_of != greatest_of)
+    if unsure.any():
+        lower, upper = _bounds(part.over, periods, lists)
+        exact[periods.of[unsure]] = False
+        lower, upper = np.where(exact, value, lower), np.where(exact, value, upper)
+    counts = (np.bincount(periods.of[flags], minlength=lists) for flags in (periods.valid, least_of, greatest_of))
+    words = (word for number in (value, lower, upper) for word in _words(number))
+    columns: list[npt.NDArray[Any]] = [*words, *counts, exact]
+    return Computed(*(column[of_row] for column in columns))
+
+
+def _words(numbers: Integers) -> tuple[Int64s, npt.NDArray[np.int32]]:
+    whole = np.asarray(numbers // WORD, np.int64)
+    return whole, np.asarray(numbers - whole.astype(object) * WORD, np.int32)
+
+
+def _read(operation: int, begins: Int64s, sizes: Int64s, listed: Int64s) -> _Listed:
+    """Return the periods of lists that begin somewhere."""
+    of = np.repeat(np.arange(len(begins)), sizes)
+    at = begins[of] + (np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes)) * SIZE
+    unit = _WORDS.get(operation, 1)
+    value, lower, upper = (
+        listed[at + side].astype(object) * unit + listed[at + side + 1] for side in (VALUE, LOWER, UPPER)
+    )
+    if operation == AVG:
+        is_known = listed[at + FEWEST] == listed[at + MOST]
+        lower, upper = np.where(is_known, value, lower), np.where(is_known, value, upper)
+    maybe = listed[at + MAYBE] == 1
+    if operation in (COUNT, SUM):
+        everywhere = np.ones(len(of), np.bool_)
+        return _Listed(of, (value, lower, upper), everywhere, ~maybe, everywhere)
+    events, fewest, most = (listed[at + name] > 0 for name in (EVENTS, FEWEST, MOST))
+    return _Listed(of, (value, lower, upper), events, fewest & ~maybe, most)
+
+
+def _over(component: Component, of: Int64s, values: Integers, lists: int) -> Integers:
+    """Return a component of the values of lists, as Python integers; 0 of none."""
+    found: Integers = np.zeros(lists, object)
+    begin = np.flatnonzero(np.diff(of, prepend=-1))
+    if component.operation == COUNT:
+        return np.bincount(of, minlength=lists).astype(object)
+    if not len(of):
+        return found
+    if component.operation == SUM:
+        found[of[begin]] = np.add.reduceat(values if component.column == "value" else values * values, begin)
+        return found if component.column == "value" else _word(component, found)
+    order = np.lexsort((fitted(values), of)) if fitted(values).dtype != object else _sorted(of, values)
+    size, ranked = np.diff(begin, append=len(of)), values[order]
+    if component.operation == MEDIAN:
+        found[of[begin]] = (ranked[begin + (size - 1) // 2] + ranked[begin + size // 2]) * 5
+    elif component.operation in (MIN, MAX):
+        found[of[begin]] = ranked[begin if component.operation == MIN else begin + size - 1]
+    else:
+        found[of[begin]] = ranked[begin + (size * component.parameter + _ALL - 1) // _ALL - 1]
+    return found
+
+
+def _sorted(of: Int64s, values: Integers) -> Int64s:
+    """Return the order of values of lists that 64 bits may not hold."""
+    return np.array(sorted(range(len(of)), key=lambda index: (of[index], values[index])), np.int64)
+
+
+def _word(component: Component, squares: Integers) -> Integers:
+    """Return 32 bits of sums of squares, or all but the lowest 96."""
+    shift = 32 * _SQUARES.index(str(component.column))
+    return squares >> shift if shift == 96 else (squares >> shift) & 0xFFFFFFFF
+
+
+def _bounds(component: Component, periods: _Listed, lists: int) -> tuple[Integers, Integers]:
+    """Return the least and the greatest that a component can be, whatever the values of periods are."""
+    (_, least, greatest), is_sure, may_be, of = periods.values, periods.is_sure, periods.may_be, periods.of
+    if component.operation == COUNT:
+        return _over(component, of[is_sure], least[is_sure], lists), _over(component, of[may_be], least[may_be], lists)
+    if component.operation == SUM and component.column != "value":
+        is_near_zero = (least <= 0) & (greatest >= 0)
+        ends = np.maximum(abs(least), abs(greatest)), np.where(is_near_zero, 0, np.minimum(abs(least), abs(greatest)))
+        greatest, least = ends
+    if component.operation == SUM:
+        least, greatest = (
+            np.where(is_sure, least, np.minimum(least, 0)),
+            np.where(is_sure, greatest, np.maximum(greatest, 0)),
+        )
+        return _over(component, of[may_be], least[may_be], lists), _over(component, of[may_be], greatest[may_be], lists)
+    ends_of = Component(MIN, "value"), Component(MAX, "value")
+    factor = 10 if component.operation == MEDIAN else 1
+    lower, upper = (
+        _over(end, of[may_be], side[may_be], lists) * factor
+        for end, side in zip(ends_of, (least, greatest), strict=True)
+    )
+    has_sure = np.bincount(of[is_sure], minlength=lists) > 0
+    if component.operation == MIN:
+        upper = np.where(has_sure, _over(ends_of[0], of[is_sure], greatest[is_sure], lists), upper)
+    if component.operation == MAX:
+        lower = np.where(has_sure, _over(ends_of[1], of[is_sure], least[is_sure], lists), lower)
+    return lower, upper

@@ -1,0 +1,180 @@
+"""What the periods of windows come to, such as each of 30 days, listed for features of these numbers.
+
+Each period lies in a list of integers: whether it may be one that does not count, since it is not known whether the
+key's first event of the window is later; its value, and the least and the greatest that it can be, of two words each;
+how many events the value is of, and the fewest and the most that it can be. A sum is a pair of words (`wide_sum`), an
+average its whole and millionths, all else one word and 0.
+
+A list depends on the events before the event's own period alone, so the events of one period share it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.aggregates.component import AVG, COUNT, MIN, PERIODS, SUM
+from buckets.compiled import allocating, inlined, leaf
+from buckets.kernel.context import Context
+from buckets.kernel.listed_pairs import Pairs
+from buckets.kernel.plan import EXCLUDE, FeatureArrays, Windows
+from buckets.kernel.window_edges import UNKNOWN, Edges, find_border, hold_between, step_at, step_begin
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.numbers.wide_sum import join_within, quotient, rounded
+from buckets.timeline.tiers import width_at
+from buckets.timeline.timeline import Timeline, total
+
+MAYBE, VALUE, LOWER, UPPER, EVENTS, FEWEST, MOST, SIZE = 0, 1, 3, 5, 7, 8, 9, 10
+NO_PERIODS = -1
+
+
+class ListedPeriods(NamedTuple):
+    """The list of each feature that was made last: int64 `(features,)` each."""
+
+    step: npt.NDArray[np.int64]  # the day or step of its event
+    changes: npt.NDArray[np.int64]  # what `Edges.changes` was then; UNKNOWN where it holds for that event alone
+    width_ms: npt.NDArray[np.int64]  # the width of buckets where its window begins
+    begin: npt.NDArray[np.int64]  # where it begins
+    periods: npt.NDArray[np.int64]  # how many periods it has
+
+
+def period_room(features: FeatureArrays, windows: Windows) -> int:
+    """Return how many integers the periods of all features take at one event."""
+    of = features.window[features.operation == PERIODS]
+    return int(SIZE * (windows.back[of] // windows.per_period[of]).sum())
+
+
+@allocating
+def new_listed_periods(features):
+    """Make room for so many features."""
+    return ListedPeriods(
+        np.zeros(features, np.int64),
+        np.full(features, UNKNOWN),
+        np.zeros(features, np.int64),
+        np.zeros(features, np.int64),
+        np.zeros(features, np.int64),
+    )
+
+
+@leaf
+def list_periods(
+    timeline: Timeline, edges: Edges, listed: ListedPeriods, feature, time_ms, context: Context, borders, pairs: Pairs
+):
+    """List the periods before that of an event, from that of the key's first event in the window on, oldest first.
+
+    Cost: O(periods * log(cells)), once for the events of a period.
+
+    Returns:
+        Where they begin, NO_PERIODS where there are none, and how many there are.
+    """
+    windows, window = context.windows, context.features.window[feature]
+    back, per_period = windows.back[window], windows.per_period[window]
+    step = step_at(windows, window, time_ms)
+    begin_ms = step_begin(windows, window, step - back)
+    width_ms = width_at(context.tiers, borders, begin_ms)
+    is_known = listed.changes[feature] == edges.changes[0] and listed.step[feature] == step
+    if is_known and listed.width_ms[feature] == width_ms:
+        return listed.begin[feature], listed.periods[feature]
+    low, high = find_border(timeline, begin_ms, context.tiers, borders)
+    first_ms, is_aligned = np.int64(INT64_MAX), begin_ms % width_ms == 0
+    surely_ms = first_ms
+    if low < timeline.size[0]:
+        first_ms = max(begin_ms, timeline.first_ms[low])
+        surely_ms = first_ms if low == high else timeline.last_ms[high - 1]
+    begin, periods, at = pairs.used[0], np.int64(0), pairs.used[0]
+    for later in range(back - per_period, -1, -per_period):
+        end_ms = step_begin(windows, window, step - later)
+        is_aligned = is_aligned and end_ms % width_ms == 0
+        next_low, next_high = find_border(timeline, end_ms, context.tiers, borders)
+        if end_ms > first_ms:
+            hold_between(edges, window, timeline, low, high, next_low, next_high)
+            pairs.listed[at + MAYBE] = end_ms <= surely_ms
+            _write(timeline, edges, context, feature, pairs, at)
+            periods, at = periods + 1, at + SIZE
+        low, high = next_low, next_high
+    pairs.used[0] = at
+    if periods == 0:
+        begin = np.int64(NO_PERIODS)
+    listed.step[feature] = step
+    # Where buckets may hold the end of a period, what is known of it changes with the clock.
+    listed.changes[feature] = edges.changes[0] if is_aligned else UNKNOWN
+    listed.width_ms[feature] = width_ms
+    listed.begin[feature] = begin
+    listed.periods[feature] = periods
+    return begin, periods
+
+
+@leaf
+def _write(timeline: Timeline, edges: Edges, context: Context, feature, pairs: Pairs, at) -> None:
+    """Write what a period comes to that the window of a feature stands at."""
+    features, listed = context.features, pairs.listed
+    operation, column, window = features.parameter[feature], features.measure[feature], features.window[feature]
+    takes_maybe = context.policy.edge != EXCLUDE
+    fewest, maybe = _counted(timeline, edges, features, feature)
+    events = fewest + maybe if takes_maybe else fewest
+    listed[at + EVENTS], listed[at + FEWEST], listed[at + MOST] = events, fewest, fewest + maybe
+    for word in range(VALUE, EVENTS):
+        listed[at + word] = 0
+    if operation == COUNT:
+        listed[at + VALUE], listed[at + LOWER], listed[at + UPPER] = events, fewest, fewest + maybe
+        return
+    if fewest + maybe == 0:
+        return
+    inside, end = edges.inside[window], edges.last[window]
+    if operation in (SUM, AVG):
+        for word in range(2):
+            totals = timeline.total_high if word == 0 else timeline.total_low
+            plus, minus = edges.plus[word, column, window], edges.minus[word, column, window]
+            if not edges.is_uncertain[window]:
+                plus, minus = np.int64(0), np.int64(0)
+            summed = totals[column, end] - totals[column, inside]
+            listed[at + VALUE + word] = summed + plus - minus if takes_maybe else summed
+            listed[at + LOWER + word] = summed - minus
+            listed[at + UPPER + word] = summed + plus
+    if operation == AVG and events > 0:
+        whole, rest = quotient(listed[at + VALUE], listed[at + VALUE + 1], events)
+        listed[at + VALUE], listed[at + VALUE + 1] = rounded(whole, rest, events)
+    if operation == AVG and not edges.is_uncertain[window]:
+        for word in range(2):
+            listed[at + LOWER + word] = listed[at + UPPER + word] = listed[at + VALUE + word]
+    elif operation != SUM:
+        _write_extremes(timeline, edges, operation, column, window, fewest, takes_maybe, listed, at)
+
+
+@inlined
+def _write_extremes(timeline: Timeline, edges: Edges, operation, column, window, fewest, takes_maybe, listed, at):
+    """Write a least or greatest value and its bounds, or between which values an average lies. Cost: O(cells)."""
+    least, greatest = np.int64(INT64_MAX), np.int64(INT64_MIN)
+    for cell in range(edges.inside[window], edges.last[window]):
+        least = min(least, timeline.extremes[0, column, cell])
+        greatest = max(greatest, timeline.extremes[1, column, cell])
+    lower, upper = least, greatest
+    if edges.is_uncertain[window]:
+        lower, upper = min(least, edges.extremes[0, column, window]), max(greatest, edges.extremes[1, column, window])
+    if operation == AVG:
+        listed[at + LOWER], listed[at + LOWER + 1] = lower, 0
+        listed[at + UPPER], listed[at + UPPER + 1] = upper, 0
+        return
+    certain, possible = (least, lower) if operation == MIN else (greatest, upper)
+    listed[at + VALUE] = possible if takes_maybe or fewest == 0 else certain
+    if fewest > 0:
+        lower, upper = min(certain, possible), max(certain, possible)
+    listed[at + LOWER], listed[at + UPPER] = lower, upper
+
+
+@leaf
+def _counted(timeline: Timeline, edges: Edges, features: FeatureArrays, feature):
+    """Return how many events a feature surely counts where its window stands, and how many more it may."""
+    window, counted, column = features.window[feature], features.counted[feature], features.measure[feature]
+    inside, end, maybe = edges.inside[window], edges.last[window], np.int64(0)
+    events = timeline.prefix_count[end] - timeline.prefix_count[inside]
+    if counted >= 0:
+        events, _ = total(timeline, counted, inside, end)
+    if edges.is_uncertain[window]:
+        maybe = edges.event_count[window]
+        if counted >= 0:
+            maybe = join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
+    if features.parameter[feature] != COUNT:
+        events -= timeline.total_nulls[column, end] - timeline.total_nulls[column, inside]
+        maybe -= edges.nulls[column, window] if edges.is_uncertain[window] else 0
+    return events, maybe
