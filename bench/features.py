@@ -117,6 +117,10 @@ def sides() -> Sides:
             found[f"{function}, {name}"] = [with_features({"f": feature(function, window=window)}, never(function))]
     ten_seconds = feature("count", window="10s", where="country <> this.country")
     found["count of 10 s in another country than now"] = [with_features({"f": ten_seconds}, never("count"))]
+    days = {"function": "count", "every": "1d", "zone": "Europe/Berlin"}
+    for function in ("avg", "stddev"):
+        of_days = feature(function, of=days, window="30d")
+        found[f"{function} of the counts of 30 days"] = [with_features({"f": of_days}, never(function))]
     texts = feature("previous", of="country")
     found["previous text"] = [with_features({"f": texts}, "f = 'nowhere'")]
     computed = simple() | {"score": "40 + 10 * least(value, 5)"}

@@ -9,9 +9,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from buckets.aggregates.aggregate import Aggregate, FieldKind, Own, ValueRange, Values
-from buckets.aggregates.component import AVG, MEDIAN, Component, Computed, Integers, fitted
+from buckets.aggregates.component import AVG, EVENTS, MEDIAN, Component, Computed, Integers, fitted
 from buckets.aggregates.plain import CountedEvents, PlainValue
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 
@@ -42,11 +43,17 @@ class OverPeriods(Aggregate):
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
         """Return what is computed of the values of periods."""
-        return self._over.components(counts_all=False)
+        return tuple(dict.fromkeys((*self._over.components(counts_all=False), EVENTS)))
+
+    def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
+        """Return how many events all periods count."""
+        return computed[EVENTS].event_count
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         """Return the values of the aggregate over periods, which are numbers of the aggregate over each."""
-        of_values = {component: _joined(component, each) for component, each in computed.items()}
+        periods = _joined(EVENTS, computed[EVENTS])
+        counts = {"event_count": periods.whole, "count_lower": periods.lower_whole, "count_upper": periods.upper_whole}
+        of_values = {component: _joined(component, each)._replace(**counts) for component, each in computed.items()}
         return self._over.finalize(of_values, replace(own, scale=self._scale(own.scale)))
 
     def plain(self, events: CountedEvents, scale: int) -> PlainValue:
@@ -93,7 +100,7 @@ def _joined(component: Component, computed: Computed) -> Computed:
             getattr(computed, f"{name}whole").astype(object) * WORD + getattr(computed, f"{name}micro")
         )
         micro = np.zeros(len(number), np.int32)
-        if component.operation == MEDIAN:  # of which there is one more digit
+        if component.operation == MEDIAN:  # a median has one more digit
             number, micro = number // 10, (number % 10 * 100_000).astype(np.int32)
         sides |= {f"{name}whole": number, f"{name}micro": micro}
     return computed._replace(**sides)

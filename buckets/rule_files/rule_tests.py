@@ -285,7 +285,7 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         mapping = next(form for form in published["filter"]["anyOf"] if form["type"] == "object")
         mapping["propertyNames"] = {"enum": fields}
         rule["aggregate"]["properties"]["measure"] = {"enum": [*counted.measures, None]}
-        feature["of"] = {**feature["of"], "enum": [*fields, None]}
+        feature["of"]["anyOf"][0]["enum"] = published["periods"]["properties"]["of"]["enum"] = [*fields, None]
         texts = [name for name, kind in counted.attributes.items() if kind == "string"]
         feature["step_field"] = {**feature["step_field"], "enum": [*texts, None]}
         rule["features"]["propertyNames"]["not"] = {"enum": event_schema.all_fields}
@@ -305,5 +305,6 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
             "rules": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/rule"}},
             "tests": {"description": "Given events, and what is expected to come out.", **tests},
         },
-        "$defs": {name: published[name] for name in ("rule", "feature", "step", "filter", "window", "state")} | written,
+        "$defs": {name: published[name] for name in ("rule", "feature", "periods", "step", "filter", "window", "state")}
+        | written,
     }

@@ -1,5 +1,6 @@
 """A feature: what is computed over a window of a group's tracks, to be named in the condition of a rule."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -286,9 +287,7 @@ class PeriodsWindow(Window):
         before_ms, at = range(self.length_ms, -1, -self.periods.every_ms), np.array([time_ms])
         borders_ms = [int(self.periods.begin_ms(at, each_ms)[0]) for each_ms in before_ms]
         first_ms = int(others_ms.min()) if len(others_ms) else borders_ms[-1]
-        return [max((each_ms for each_ms in borders_ms if each_ms <= first_ms), default=borders_ms[0])] + [
-            each_ms for each_ms in borders_ms if each_ms > first_ms
-        ]
+        return borders_ms[bisect_right(borders_ms, first_ms) - 1 :]
 
     @property
     def text(self) -> str:
@@ -486,9 +485,8 @@ class Feature(BaseModel):
         if AGGREGATES[self.function].needs_p != (self.p is not None):
             message = f"{self.function} has no `p`; leave it out"
             if self.p is None:
-                message = (
-                    f"{self.function} needs `p`, as in {{function: percentile, of: {self.of}, p: 95}}; {_P_NEEDED}"
-                )
+                of = self.of or "..."
+                message = f"{self.function} needs `p`, as in {{function: percentile, of: {of}, p: 95}}; {_P_NEEDED}"
             raise ValueError(message)
         return self
 

@@ -90,9 +90,13 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
                 features[name]["window"] = {"last": draw(st.integers(1, 3)), "within": draw(window)}
             features[name] |= {"of": of} if of else {}
             features[name] |= {"p": 75} if AGGREGATES[function].needs_p else {}
+            if draw(st.integers(0, 4)) == 0:
+                features[name] = draw(over_periods())
+            is_of_periods = isinstance(features[name].get("of"), dict)
             counted = draw(st.sampled_from([None, *WHERES, {}]))
             components = AGGREGATES[function].components(counts_all=False)
-            if "last" not in features[name]["window"] and all(each.operation < PERCENTILE for each in components):
+            may_compare = not is_of_periods and "last" not in features[name]["window"]
+            if may_compare and all(each.operation < PERCENTILE for each in components):
                 counted = draw(st.sampled_from([counted, counted, "n >= this.n", "kind <> this.kind AND n > -1"]))
             features[name] |= {} if counted is None or AGGREGATES[function].needs_steps else {"where": counted}
             if AGGREGATES[function].needs_steps:
@@ -106,7 +110,8 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
                 fields = draw(st.sampled_from([["payer"], ["kind"], ["kind AS payer"]]))
                 features[name] = {**of_alerts, "window": draw(window), "on": "alerts", "group_by": fields}
         kinds = {
-            name: AGGREGATES[each["function"]].kind(KINDS.get(each.get("of", ""))) for name, each in features.items()
+            name: AGGREGATES[each["function"]].kind(KINDS.get(str(each.get("of", ""))))
+            for name, each in features.items()
         }
         tests = [
             {"number": f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}", "text": f"{name} = 'a'"}.get(
@@ -118,6 +123,16 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
         written["score"] = draw(st.sampled_from([0, 40, "n * 3 + 5", f"7 * {named} - n", f"{named} / 3"]))
         written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
     return Rule.model_validate(written | draw(policies()))
+
+
+@st.composite
+def over_periods(draw: st.DrawFn) -> dict[str, Any]:
+    """A feature of what each of some seconds comes to."""
+    function, of = draw(st.sampled_from([("count", None), ("sum", "amount"), ("min", "n"), ("avg", "amount")]))
+    periods = {"function": function, "every": draw(st.sampled_from(["1s", "2s"]))} | ({"of": of} if of else {})
+    over = draw(st.sampled_from(["avg", "max", "median", "percentile", "stddev", "sum"]))
+    window = draw(st.sampled_from(["2s", "4s", "20s"]))
+    return {"function": over, "of": periods, "window": window} | ({"p": 75} if over == "percentile" else {})
 
 
 @st.composite

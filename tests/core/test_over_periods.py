@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -205,3 +206,162 @@ def take(kept: list[Row], row: Row, collision: str) -> None:
         kept[kept.index(shares[0])] = row
     elif not shares or collision == "keep":
         kept.append(row)
+
+
+def stream(random: np.random.Generator, size: int, step_ms: int, key: str = "a") -> list[Row]:
+    rows, clock_ms = list[Row](), round(PLACES[1][1].timestamp() * 1000)
+    for number in range(size):
+        clock_ms += int(random.integers(0, step_ms))
+        late_ms = int(random.integers(0, 5 * HOUR_MS)) if random.random() < 0.05 else 0
+        amount = Decimal(int(random.integers(-300, 900))).scaleb(-2) if random.random() < 0.9 else None
+        row = {"id": f"e{number}", "time": clock_ms - late_ms, "k": key, "amount": amount}
+        rows.append(row | {"flag": bool(random.random() < 0.5)})
+    return rows
+
+
+@pytest.mark.parametrize("precision", [{"tail": "all"}, {"tail": "5h", "resolution": "1h"}])
+@pytest.mark.parametrize("batch", [40, 900])
+def test_periods_that_lie_in_pages_are_read_where_they_end(precision, batch):
+    every, periods, zone = "1d", 4, "Europe/Berlin"
+    rows = stream(np.random.default_rng(batch), 900, HOUR_MS // 4)
+    policies = {"late": "evaluate", "allowed_lateness": "5h", "precision": precision}
+    tested = rule(every, periods, zone, [*EACH], ["avg", "max"])
+    evaluator = buckets.Evaluator([tested], SCHEMA, buckets.EngineSettings.model_validate(policies))
+    for begin in range(0, len(rows), batch):
+        found = evaluator.recorded(events(rows[begin : begin + batch])).evaluations.to_pylist()
+        assert len(found) == len(rows[begin : begin + batch])
+        for each in found[::9]:
+            at = begin + each["position"]
+            right = dict(expected(rows[: at + 1], rows[at], every, periods, zone))
+            for term in json.loads(each["terms"]):
+                if term["name"] in right:
+                    value = None if term["value"] is None else Fraction(term["value"])
+                    assert value == right[term["name"]], (term, rows[at])
+                    assert term["exact"]
+
+
+def behind_a_longer_tail(wanted: buckets.Rule, rows: list[Row], first: int, resolution: str, edge: str) -> list[Row]:
+    """The terms of a rule at each event but the first ones, which were folded into buckets before it was asked for."""
+    plain = buckets.Rule.model_validate(
+        {"rule_id": "r", "group_by": ["k"], "features": {"recent": {"function": "max", "of": "amount", "window": "9d"}},
+         "when": "recent > 0"}
+    )  # fmt: skip
+    paused = wanted.model_copy(update={"features": wanted.features | plain.features, "rule_id": "p", "state": "PAUSE"})
+    rule_set, job, found, arrived = RuleSet(0, (), (), {}), None, list[Row](), ()
+    for tail, now, part in (("5h", plain, rows[:first]), ("9d", wanted, rows[first:])):
+        precision = {"tail": tail, "resolution": resolution, "edge": edge}
+        engine = buckets.EngineSettings.model_validate({"precision": precision, "shards": 1})
+        scorer = Scorer(SCHEMA, engine, evaluations=True)
+        job = job or InMemoryJob(scorer)
+        job.scorer = scorer
+        rule_set = revise(rule_set, changes_between(rule_set.rules, [now, paused]), SCHEMA, arrived, 0).rule_set
+        results = job.score_batch(table_arrivals(events(part), SCHEMA), rule_set)
+        arrived, decoder = results.account.arrived, OutputDecoder(rule_set, SCHEMA, engine)
+        found = decoder.table(EVALUATIONS, results.payloads[EVALUATIONS]).to_pylist()
+    return [{"event_id": row["event_id"]} | term for row in found for term in json.loads(row["terms"])]
+
+
+@pytest.mark.parametrize("resolution", ["1h", "50h"])
+@pytest.mark.parametrize("edge", ["include", "exclude", "prorate"])
+def test_where_buckets_hold_events_of_two_days_values_lie_within_their_bounds(edge, resolution):
+    """The days of Kathmandu begin at a quarter past an hour; buckets of hours were made before that was asked for."""
+    every, periods, zone = "1d", 4, "Asia/Kathmandu"
+    rows = stream(np.random.default_rng(3), 300, HOUR_MS if resolution == "1h" else 3 * HOUR_MS)
+    right = {
+        row["id"]: dict(expected(rows[: at + 1], row, every, periods, zone)) for at, row in enumerate(rows) if at >= 150
+    }
+    exact = uncertain = 0
+    for term in behind_a_longer_tail(rule(every, periods, zone, [*EACH], OVER), rows, 150, resolution, edge):
+        if term["name"] == "recent":
+            continue
+        true = right[term["event_id"]][term["name"]]
+        value = None if term["value"] is None else Fraction(term["value"])
+        exact, uncertain = exact + term["exact"], uncertain + (not term["exact"])
+        if term["exact"]:
+            assert value == true, term
+        elif true is None:
+            assert term["may_be_null"], term
+        else:
+            assert Fraction(term["lower"]) <= true <= Fraction(term["upper"]), (term, true)
+            assert value is None or Fraction(term["lower"]) <= value <= Fraction(term["upper"]), term
+    assert exact > 100
+    assert uncertain > 100
+
+
+def test_days_that_may_lie_before_the_first_event_may_count():
+    """A bucket holds an event before the window and one on its second day; so its first day may count, or not."""
+    bucket_ms = 180_000_000 * 9_610
+    assert bucket_ms % (24 * HOUR_MS) == 20 * HOUR_MS
+    hours = [1, 30, 56, *np.linspace(57, 99, 30).tolist(), 100]
+    rows = [
+        {"id": f"e{at}", "time": bucket_ms + round(hour * HOUR_MS), "k": "a", "amount": Decimal(1), "flag": True}
+        for at, hour in enumerate(hours)
+    ]
+    right = dict(expected(rows, rows[-1], "1d", 4, "UTC"))
+    assert right["avg_count"] == half_even(Fraction(32, 3), 6)
+    found = behind_a_longer_tail(rule("1d", 4, "UTC", ["count", "sum"], ["avg", "min"]), rows, 3, "50h", "include")
+    for term in found:
+        if term["event_id"] == rows[-1]["id"] and term["name"] != "recent":
+            assert not term["exact"]
+            assert Fraction(term["lower"]) <= right[term["name"]] <= Fraction(term["upper"]), term
+
+
+def test_buckets_that_hold_events_of_two_days_are_refused(as_worded):
+    engine = buckets.EngineSettings.model_validate({"precision": {"tail": "1d", "resolution": "1h"}})
+    with pytest.raises(buckets.BucketsError, check=as_worded):
+        buckets.Evaluator([rule("1d", 4, "Asia/Kathmandu", ["count"], ["avg"])], SCHEMA, engine)
+    with pytest.raises(buckets.BucketsError, check=as_worded):
+        buckets.Evaluator(
+            [rule("1h", 30, "UTC", ["count"], ["avg"])],
+            SCHEMA,
+            engine.model_copy(update={"precision": engine.precision.model_copy(update={"resolution": 7_000})}),
+        )
+    buckets.Evaluator([rule("1d", 4, "Europe/Berlin", ["count"], ["avg"])], SCHEMA, engine)
+
+
+COUNTS = {"function": "count", "every": "1d", "zone": "Europe/Berlin"}
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        {"of": COUNTS | {"zone": "Berlin"}},
+        {"of": COUNTS | {"of": "amount"}},
+        {"of": COUNTS | {"function": "sum"}},
+        {"of": COUNTS | {"function": "median", "of": "amount"}},
+        {"of": COUNTS | {"every": "12h"}},
+        {"of": COUNTS | {"every": "0d"}},
+        {"of": COUNTS | {"evry": "1d"}},
+        {"of": {"function": "count"}},
+        {"of": COUNTS, "window": "36h"},
+        {"of": {"function": "count", "every": "1m"}, "window": "30d"},
+        {"of": COUNTS, "window": {"length": "30d", "exclude": "current"}},
+        {"of": COUNTS, "window": {"length": "30d", "left": "open"}},
+        {"of": COUNTS, "window": {"this": "month"}},
+        {"of": COUNTS, "function": "mode"},
+        {"of": COUNTS, "function": "count"},
+        {"of": COUNTS, "function": "percentile"},
+        {"of": COUNTS, "where": "amount > this.amount"},
+    ],
+)
+def test_a_feature_of_periods_that_makes_no_sense_is_refused(feature, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
+        Feature.model_validate({"function": "avg", "window": "30d"} | feature)
+
+
+def test_a_feature_of_periods_is_written_as_it_was_and_said_in_words():
+    feature = {"function": "avg", "of": COUNTS, "window": {"length": "30d", "left": "closed"}}
+    read = Feature.model_validate(feature | {"window": "30d"})
+    assert read.model_dump(mode="json", by_alias=True) == feature
+    assert Feature.model_validate(read.model_dump(by_alias=True)) == read
+    hours = rule("6h", 4, "UTC", ["sum"], ["stddev"])
+    assert buckets.Rule.model_validate(hours.model_dump(mode="json", by_alias=True)) == hours
+    written = {"rule_id": "r", "group_by": ["k"], "features": {"usual": feature}, "when": "usual > 5"}
+    assert buckets.Rule.model_validate(written).sentence() == (
+        "For events of the same k: usual is above 5; usual is the average over days in Europe/Berlin of the number of "
+        "events over the 30d before this day in Europe/Berlin"
+    )
+    assert hours.sentence().endswith(
+        "stddev_sum_flagged is the standard deviation over periods of 6h of the sum of amount where flag = TRUE over "
+        "the 24h before this period of 6h"
+    )

@@ -30,6 +30,7 @@ class _Listed(NamedTuple):
     valid: Flags  # bool `(periods,)`, whether it has a value
     is_sure: Flags  # whether it surely has one
     may_be: Flags  # whether it may have one
+    events: tuple[Int64s, Int64s, Int64s]  # how many events it is of, and the fewest and the most
 
 
 def compute_over_periods(part: Part, rows: Rows, listed: Int64s) -> Computed:
@@ -46,7 +47,9 @@ def compute_over_periods(part: Part, rows: Rows, listed: Int64s) -> Computed:
         lower, upper = _bounds(part.over, periods, lists)
         exact[periods.of[unsure]] = False
         lower, upper = np.where(exact, value, lower), np.where(exact, value, upper)
-    counts = (np.bincount(periods.of[flags], minlength=lists) for flags in (periods.valid, least_of, greatest_of))
+    counts = [np.zeros(lists, np.int64) for _ in periods.events]
+    for count, events in zip(counts, periods.events, strict=True):
+        np.add.at(count, periods.of, events)
     words = (word for number in (value, lower, upper) for word in _words(number))
     columns: list[npt.NDArray[Any]] = [*words, *counts, exact]
     return Computed(*(column[of_row] for column in columns))
@@ -68,12 +71,12 @@ def _read(operation: int, begins: Int64s, sizes: Int64s, listed: Int64s) -> _Lis
     if operation == AVG:
         is_known = listed[at + FEWEST] == listed[at + MOST]
         lower, upper = np.where(is_known, value, lower), np.where(is_known, value, upper)
-    maybe = listed[at + MAYBE] == 1
+    maybe, events = listed[at + MAYBE] == 1, (listed[at + EVENTS], listed[at + FEWEST], listed[at + MOST])
     if operation in (COUNT, SUM):
         everywhere = np.ones(len(of), np.bool_)
-        return _Listed(of, (value, lower, upper), everywhere, ~maybe, everywhere)
-    events, fewest, most = (listed[at + name] > 0 for name in (EVENTS, FEWEST, MOST))
-    return _Listed(of, (value, lower, upper), events, fewest & ~maybe, most)
+        return _Listed(of, (value, lower, upper), everywhere, ~maybe, everywhere, events)
+    some, surely, maybe_some = (counted > 0 for counted in events)
+    return _Listed(of, (value, lower, upper), some, surely & ~maybe, maybe_some, events)
 
 
 def _over(component: Component, of: Int64s, values: Integers, lists: int) -> Integers:

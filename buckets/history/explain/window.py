@@ -66,6 +66,7 @@ def explain_window(
     rows = rows if holds_its_event else rows[rows != history.target]
     rows = rows[np.lexsort((arrivals.numbers[rows], arrivals.times_ms[rows]))]
     is_kept = np.array([history.fates[row] in IN_TIMELINE for row in rows.tolist()], np.bool_)
+    borders_ms = window.counted_borders_ms(time_ms, arrivals.times_ms[rows[is_kept]])
     counts = is_kept.copy()
     if named.counted:
         by_number = np.sort(rows)
@@ -93,7 +94,6 @@ def explain_window(
     own = np.flatnonzero(counted == history.target)
     if named.feature.within_ms and history.fates[history.target] == "late":
         own = own[:0]  # It moves no clock.
-    borders_ms = window.counted_borders_ms(time_ms, arrivals.times_ms[rows[is_kept]])
     at = int(own[0]) if len(own) else None
     events = CountedEvents(arrivals.times_ms[counted].tolist(), values, at, time_ms, borders_ms)
     measure = arrivals.schema.measures.get(of or "")
