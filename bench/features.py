@@ -89,6 +89,7 @@ def feature(function: str, **more: Any) -> dict[str, Any]:
         else {}
     )
     of |= {"without": steps[1], "within": "1m"} if AGGREGATES[function].needs_time else {}
+    of |= {"half_life": "10m"} if AGGREGATES[function].needs_half_life else {}
     return {"function": function, "window": "1h"} | of | more
 
 

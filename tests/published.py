@@ -23,10 +23,15 @@ def rule_change_schema() -> str:
     of_no_field = [name for name, aggregate in AGGREGATES.items() if not aggregate.takes]
     feature["properties"]["function"]["enum"] = list(AGGREGATES)
     feature["properties"]["of"]["description"] = (
-        f"The field that it is of; {', '.join(of_no_field[:-1])} and {of_no_field[-1]} need none."
+        f"The field that it is of; {', '.join(of_no_field[:-1])} and {of_no_field[-1]} need none. "
+        "As an object: what each period of the window comes to."
     )
     feature["if"]["properties"]["function"]["enum"] = of_no_field
-    of_time, of_p, of_steps = feature["allOf"]
+    of_half_life, of_time, of_p, of_steps = feature["allOf"]
+    of_half_life["if"]["properties"]["function"] = {
+        "description": "Functions with a half-life.",
+        "enum": [name for name, one in AGGREGATES.items() if one.needs_half_life],
+    }
     of_time["if"]["properties"]["function"]["enum"] = [name for name, one in AGGREGATES.items() if one.needs_time]
     of_p["if"]["properties"]["function"] = {
         "description": "Functions with a percentile.",

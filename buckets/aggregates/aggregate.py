@@ -80,6 +80,7 @@ class Aggregate(ABC):
         needs_p: whether it requires a percentile.
         needs_steps: how many steps it requires at least; 0 for none.
         needs_time: whether it requires a time within which something has to come.
+        needs_half_life: whether it requires a half-life.
         adds_up: whether each event adds its value, or 1, to it, so that an explanation shows what it comes to.
     """
 
@@ -95,6 +96,7 @@ class Aggregate(ABC):
     needs_p: ClassVar[bool] = False
     needs_steps: ClassVar[int] = 0
     needs_time: ClassVar[bool] = False
+    needs_half_life: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
 
     def of_p(self, p: Decimal) -> "Aggregate":
@@ -105,6 +107,11 @@ class Aggregate(ABC):
     def of_time(self, within_ms: int) -> "Aggregate":
         """Return the aggregate of another time within which something has to come."""
         message = f"{self.phrase} has no such time"
+        raise TypeError(message)
+
+    def of_half_life(self, half_life_ms: int) -> "Aggregate":
+        """Return the aggregate with another half-life."""
+        message = f"{self.phrase} has no half-life"
         raise TypeError(message)
 
     def kind(self, field: FieldKind | None) -> ValueKind:

@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
-PERCENTILE, MEDIAN, MODE, PAIRS, SEQUENCE, ABSENCE, PERIODS = range(10, 17)
+PERCENTILE, MEDIAN, MODE, PAIRS, SEQUENCE, ABSENCE, PERIODS, DECAYED, ENTROPY, RANK = range(10, 20)
 """The codes of the kernel's operations. Those up to MAX follow from the sums and extremes of cells, and the kernel
 compares them with limits itself. Those from FIRST on look at single events, and from COUNT_DISTINCT on at all events of
 the window; PAIRS lists these, for filters that compare them with the event itself, SEQUENCE looks for steps, and
 ABSENCE for one after which nothing came. PERIODS lists what the periods of a window come to, each from the sums and
-extremes of cells."""
+extremes of cells. Those after it are computed of pairs."""
+WORD: Final = 10**9  # What may pass 64 bits travels as `whole * WORD + micro`
 ColumnKind = Literal[
     "value", "one", "least", "greatest", "square_0", "square_1", "square_2", "square_3", "digest_high", "digest_low"
 ]
@@ -30,7 +31,8 @@ class Component:
     operation: int  # a code from above
     column: ColumnKind | None = None  # of what; None for a count
     second: ColumnKind | None = None  # a second column, where pairs of values are counted
-    # of a percentile, which one it is in hundredths of a per cent; of an absence its time in ms; 0 for all else
+    # of a percentile, which one it is in hundredths of a per cent; of an absence its time in ms; of what decays its
+    # half-life in ms; 0 for all else
     parameter: int = 0
 
 
@@ -85,6 +87,17 @@ def joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32], digits: i
         narrow: npt.NDArray[np.int64] = whole * unit + rest
         return narrow
     return fitted(whole.astype(object) * unit + rest)
+
+
+def in_words(numbers: Integers) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Return numbers as two words each; OverflowError where these are not enough."""
+    whole = np.asarray(numbers // WORD, np.int64)
+    return whole, np.asarray(numbers - whole.astype(object) * WORD, np.int32)
+
+
+def from_words(whole: Integers, micro: npt.NDArray[np.int32]) -> Integers:
+    """Return the numbers of two words each."""
+    return fitted(whole.astype(object) * WORD + micro)
 
 
 def fitted(numbers: Integers) -> Integers:

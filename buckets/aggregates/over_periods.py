@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.aggregates.aggregate import Aggregate, FieldKind, Own, ValueRange, Values
-from buckets.aggregates.component import AVG, EVENTS, MEDIAN, Component, Computed, Integers, fitted
+from buckets.aggregates.component import AVG, EVENTS, MEDIAN, Component, Computed, from_words
 from buckets.aggregates.plain import CountedEvents, PlainValue
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 
 OVER_PERIODS: Final = ("avg", "max", "median", "min", "percentile", "stddev", "sum", "variance")
 """What may be computed of the values of periods."""
-WORD: Final = 10**9  # What is computed of periods may pass 64 bits, so it is `whole * WORD + micro` as it travels
 _NO_PERIOD: Final = PlainValue(None, None, "no event in its window comes before the period of this one")
 
 
@@ -96,9 +95,7 @@ def _joined(component: Component, computed: Computed) -> Computed:
     """Return a component whose numbers travelled in two words."""
     sides: dict[str, Any] = {}
     for name in ("", "lower_", "upper_"):
-        number: Integers = fitted(
-            getattr(computed, f"{name}whole").astype(object) * WORD + getattr(computed, f"{name}micro")
-        )
+        number = from_words(getattr(computed, f"{name}whole"), getattr(computed, f"{name}micro"))
         micro = np.zeros(len(number), np.int32)
         if component.operation == MEDIAN:  # a median has one more digit
             number, micro = number // 10, (number % 10 * 100_000).astype(np.int32)

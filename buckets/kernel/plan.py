@@ -312,7 +312,7 @@ _LimitNumbers = tuple[int, int, list[int]]
 
 
 def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
-    is_listed = part.paired is not None
+    is_listed = part.is_listed
     of = column[part.column.name] if part.column is not None and not is_listed else 0
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
     until_ms = BEFORE_ITSELF if part.window.exclude is not None else part.window.offset_ms

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from buckets.aggregates.aggregate import Aggregate, FieldKind, ValueKind
-from buckets.aggregates.component import COUNT, PERCENTILE, SUM, ColumnKind, Component
+from buckets.aggregates.component import COUNT, PAIRS, PERCENTILE, PERIODS, RANK, SUM, ColumnKind, Component
 from buckets.aggregates.over_periods import OVER_PERIODS, OverPeriods
 from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
 from buckets.duration import DurationMs, format_duration
@@ -318,6 +318,11 @@ class Part:
     steps: tuple[Track, ...] = ()  # of a sequence, which events are its steps; those of `second` must not come between
 
     @property
+    def is_listed(self) -> bool:
+        """Whether it is computed of the events of the window one by one, outside of the kernel."""
+        return self.paired is not None or self.operation > PERIODS
+
+    @property
     def tracks(self) -> tuple[Track, ...]:
         """What it reads."""
         compared = () if self.paired is None else (Track("value", name) for name in window_fields(self.paired))
@@ -382,6 +387,7 @@ class Feature(BaseModel):
         without: of a sequence, what did not come between its first step and its last; None for anything. Of an absence
             what did not come.
         within_ms: of an absence, how long after its step that could have come; None for all other functions.
+        half_life: of what decays, after how long an event counts half, in ms; None for all other functions.
         on: `alerts` for one over alerts in a rule over events; None for one over what its rule is over.
     """
 
@@ -400,6 +406,7 @@ class Feature(BaseModel):
     step_field: str | None = None
     without: StepField | None = None
     within_ms: DurationMs | None = Field(alias="within", default=None, gt=0)
+    half_life: DurationMs | None = None
     on: Literal["alerts"] | None = None
 
     @field_validator("window", mode="before")
@@ -427,6 +434,10 @@ class Feature(BaseModel):
             raise ValueError(message)
         return number
 
+    @field_serializer("half_life")
+    def _half_life_as_written(self, value: int | None) -> str | None:
+        return None if value is None else format_duration(value)
+
     @field_serializer("p")
     def _p_as_written(self, value: Decimal | None) -> str | None:
         return None if value is None else format(value, "f")
@@ -450,7 +461,7 @@ class Feature(BaseModel):
     def _filtered_as_can_be(self) -> "Feature":
         if names_this(self.where) and self.periods is None:
             components = self.aggregate.components(counts_all=False)
-            if self.window.last or any(component.operation >= PERCENTILE for component in components):
+            if self.window.last or any(PERCENTILE <= component.operation < PAIRS for component in components):
                 what = "a window of the last events" if self.window.last else self.function
                 message = f"{what} does not go with a filter that names `this`"
                 raise ValueError(message)
@@ -479,6 +490,19 @@ class Feature(BaseModel):
     def needs_raw_events(self) -> bool:
         """Return whether it looks at single events, so that its window has to lie in the tail."""
         return self.aggregate.needs_raw_events or self.window.needs_raw_events or names_this(self.where)
+
+    @model_validator(mode="after")
+    def _half_life_where_needed(self) -> "Feature":
+        message = ""
+        if AGGREGATES[self.function].needs_half_life != bool(self.half_life):
+            message = f"{self.function} has no `half_life`; leave it out"
+            if not self.half_life:
+                message = f"{self.function} needs a `half_life` of at least 1ms, as in {{half_life: 7d, window: 90d}}"
+        elif self.aggregate.operation == RANK and not self.window.holds_its_event:
+            message = "rank leaves the event itself out anyway; write a window that ends with it"
+        if message:
+            raise ValueError(message)
+        return self
 
     @model_validator(mode="after")
     def _p_where_needed(self) -> "Feature":
@@ -566,7 +590,9 @@ class Feature(BaseModel):
     @property
     def of_text(self) -> str | None:
         """Return what it is of, as a brief text; None for nothing."""
-        return self.of if self.periods is None else self.periods.text
+        of = self.of if self.periods is None else self.periods.text
+        decays = None if self.half_life is None else f"with a half-life of {format_duration(self.half_life)}"
+        return " ".join(filter(None, (of, decays))) or None
 
     @property
     def aggregate(self) -> Aggregate:
@@ -574,6 +600,7 @@ class Feature(BaseModel):
         aggregate = AGGREGATES[self.function]
         aggregate = aggregate if self.p is None else aggregate.of_p(self.p)
         aggregate = aggregate if self.within_ms is None else aggregate.of_time(self.within_ms)
+        aggregate = aggregate if self.half_life is None else aggregate.of_half_life(self.half_life)
         if self.periods is None:
             return aggregate
         return OverPeriods(aggregate, AGGREGATES[self.periods.function], self.periods.unit)

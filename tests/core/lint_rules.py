@@ -101,10 +101,13 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         feature["of"] = draw(st.sampled_from(["amount", "amount", "n"]))
     if aggregate.needs_p:
         feature["p"] = 50
+    if aggregate.needs_half_life:
+        feature["half_life"] = "3ms"
     left = draw(st.sampled_from(["open", "closed"]))
     where = draw(WHERES)
     more = {} if where is None or draw(st.booleans()) else {"where": where}
-    beside = draw(st.sampled_from([{}, {}, {}, {"exclude": "current"}, {"offset": "4ms"}]))
+    ends: list[dict[str, str]] = [{}, {}, {}, {"exclude": "current"}, {"offset": "4ms"}]
+    beside = draw(st.sampled_from(ends if function != "rank" else ends[:1]))
     window = {"length": draw(LENGTHS), "left": left, **beside}
     if aggregate.needs_time:
         test = st.sampled_from(["kind = 'a'", "amount > 0", "flag", "n = 1"])

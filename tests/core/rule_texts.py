@@ -88,6 +88,8 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         return found | draw(st.sampled_from([{}, {"without": draw(steps)}]))
     if FUNCTIONS[function]:
         found["of"] = draw(st.sampled_from(FUNCTIONS[function]))
+    if AGGREGATES[function].needs_half_life:
+        found["half_life"] = draw(DURATIONS)
     if draw(st.integers(0, 2)) == 0:
         found["where"] = draw(FILTERS)
     if draw(st.integers(0, 3)) == 0:

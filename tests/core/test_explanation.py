@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from buckets.aggregates.component import PERCENTILE
+from buckets.aggregates.component import PAIRS, PERCENTILE
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.history.explain.explanation import Explanation, FeatureThen, as_json
 from buckets.history.explain.maker import Explainer
@@ -37,6 +37,8 @@ OF_OTHERS: dict[str, tuple[str, ...]] = {
     "last": ("n", "vip"),
     "mode": ("n", "kind", "vip"),
     "previous": ("amount", "card", "vip"),
+    "entropy": ("kind",),
+    "rank": ("kind", "amount"),
 }
 FUNCTIONS: dict[str, tuple[str | None, ...]] = {
     name: OF_OTHERS.get(name, ("amount",) if aggregate.takes else (None,)) for name, aggregate in AGGREGATES.items()
@@ -84,19 +86,22 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
         for name in ("one", "two")[: draw(st.integers(1, 2))]:
             function = draw(st.sampled_from(list(FUNCTIONS)))
             of = draw(st.sampled_from(FUNCTIONS[function]))
-            end = draw(st.sampled_from([{}, {}, {"exclude": "current"}, {"offset": "1s"}]))
+            end = draw(
+                st.sampled_from([{}, {}, {"exclude": "current"}, {"offset": "1s"}] if function != "rank" else [{}])
+            )
             features[name] = {"function": function, "window": {"length": draw(window), "left": draw(left), **end}}
             if draw(st.integers(0, 3)) == 0:
                 features[name]["window"] = {"last": draw(st.integers(1, 3)), "within": draw(window)}
             features[name] |= {"of": of} if of else {}
             features[name] |= {"p": 75} if AGGREGATES[function].needs_p else {}
+            features[name] |= {"half_life": "700ms"} if AGGREGATES[function].needs_half_life else {}
             if draw(st.integers(0, 4)) == 0:
                 features[name] = draw(over_periods())
             is_of_periods = isinstance(features[name].get("of"), dict)
             counted = draw(st.sampled_from([None, *WHERES, {}]))
             components = AGGREGATES[function].components(counts_all=False)
             may_compare = not is_of_periods and "last" not in features[name]["window"]
-            if may_compare and all(each.operation < PERCENTILE for each in components):
+            if may_compare and all(each.operation < PERCENTILE or each.operation > PAIRS for each in components):
                 counted = draw(st.sampled_from([counted, counted, "n >= this.n", "kind <> this.kind AND n > -1"]))
             features[name] |= {} if counted is None or AGGREGATES[function].needs_steps else {"where": counted}
             if AGGREGATES[function].needs_steps:
@@ -385,6 +390,7 @@ def test_every_function_is_computed_again(rows, where, window, data):
         name = f"{function}_" if len(FUNCTIONS[function]) == 1 else f"{function}_{of}"
         features[name] = {"function": function, "window": window} | ({"of": of} if of else {})
         features[name] |= {"p": "37.5"} if AGGREGATES[function].needs_p else {}
+        features[name] |= {"half_life": "3s"} if AGGREGATES[function].needs_half_life else {}
         features[name] |= {"where": where} if where and not AGGREGATES[function].needs_steps else {}
         features[name] |= SEQUENCES[1] if AGGREGATES[function].needs_steps else {}
         features[name] |= ABSENCES[0] if AGGREGATES[function].needs_time else {}

@@ -119,7 +119,9 @@ class Oracle:
         inside = inside[next((i for i, x in enumerate(inside) if counted and x is counted[0]), len(inside)) :]
         before = [each for each in inside[: next((i for i, x in enumerate(inside) if x is row), None)] if counts(each)]
         feature = named.feature
-        return (ORACLES[feature.function].value(Seen(row, counted, before, feature.of, feature.p)),)
+        return (
+            ORACLES[feature.function].value(Seen(row, counted, before, feature.of, feature.p, feature.half_life or 1)),
+        )
 
 
 def _text(where: Any) -> str:
@@ -146,12 +148,16 @@ def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str
         found["of"] = draw(st.sampled_from(functions[function]))
     if AGGREGATES[function].needs_p:
         found["p"] = draw(st.sampled_from([50, "95", 0.01, "99.99", 100, "33.3"]))
+    if AGGREGATES[function].needs_half_life:
+        found["half_life"] = draw(st.sampled_from(["1s", "700ms"]))
     if draw(st.booleans()):
         end = draw(st.sampled_from([{}, {"exclude": "current"}, {"offset": "1s"}, {"offset": "5s"}]))
         found["window"] = {"length": found["window"], "left": draw(st.sampled_from(["open", "closed"]))} | end
     elif "previous" in functions and draw(st.booleans()):  # Functions with bounds have windows beyond the tail.
         found["window"] = {"last": draw(st.integers(1, 4)), "within": found["window"]}
         found["window"] |= draw(st.sampled_from([{}, {}, {"exclude": "current"}]))
+    if function == "rank" and isinstance(found["window"], dict):  # It leaves its own event out anyway.
+        found["window"] = {name: end for name, end in found["window"].items() if name not in ("exclude", "offset")}
     where = draw(st.sampled_from([None, *(text for text in FILTERS if text)]))
     found |= {} if where is None else {"where": where}
     group_by = draw(st.sampled_from([None, None, ["bene"], ["payer", "bene"], []]))

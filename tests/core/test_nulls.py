@@ -55,6 +55,7 @@ def features(draw) -> dict[str, Any]:
         "where": draw(st.sampled_from(FILTERS)),
         "group_by": draw(st.sampled_from([None, None, *GROUPINGS])),
         "p": "50" if AGGREGATES[function].needs_p else None,
+        "half_life": "10ms" if AGGREGATES[function].needs_half_life else None,
     }
     if AGGREGATES[function].needs_steps:
         steps = ["kind = 'a'", {"large": "amount > 1"}, "vip OR fee > 0"]

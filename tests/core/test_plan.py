@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.aggregates.component import ABSENCE, MAX, MODE, SEQUENCE
+from buckets.aggregates.component import ABSENCE, DECAYED, ENTROPY, MAX, MODE, RANK, SEQUENCE
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.compiled import compiled
 from buckets.config.engine import EngineSettings, Precision
@@ -208,7 +208,8 @@ def test_every_function_of_a_rule_is_made_of_operations_of_the_kernel_and_in_the
     components = [
         one for each in AGGREGATES.values() for counts_all in (True, False) for one in each.components(counts_all)
     ]
-    assert {component.operation for component in components} == {*range(MODE + 1), SEQUENCE, ABSENCE}
+    looked = {SEQUENCE, ABSENCE, DECAYED, ENTROPY, RANK}
+    assert {component.operation for component in components} == {*range(MODE + 1), *looked}
     assert all(AGGREGATES[function].operation <= MAX for function in of_rules)
 
 

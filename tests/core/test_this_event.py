@@ -53,7 +53,8 @@ FILTERS: dict[str, Callable[[Row, Row], bool]] = {
 FUNCTIONS = {
     "count": None, "sum": "amount", "avg": "amount", "min": "n", "max": "amount", "is_first": None,
     "count_distinct": "bene", "first": "n", "previous": "amount", "last": "amount", "seconds_since_first": None,
-    "seconds_since_previous": None, "stddev": "amount",
+    "seconds_since_previous": None, "stddev": "amount", "decayed_count": None, "decayed_sum": "amount",
+    "entropy": "bene",
 }  # fmt: skip
 
 
@@ -65,6 +66,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     found = {"function": function, "window": window | end, "where": draw(st.sampled_from(sorted(FILTERS)))}
     group_by = draw(st.sampled_from([None, None, ["bene"], []]))
     found |= {} if group_by is None else {"group_by": group_by}
+    found |= {"half_life": "900ms"} if function.startswith("decayed") else {}
     return found | ({} if FUNCTIONS[function] is None else {"of": FUNCTIONS[function]})
 
 
@@ -101,7 +103,9 @@ def expected(rows: list[Row], at: int, feature: Feature, fields: tuple[str, ...]
         counted = [x for x in counted if x[feature.of] is not None]
     before = [x for x in counted if x is not this]
     exact = [x | {"amount": None if x["amount"] is None else Fraction(x["amount"])} for x in (this, *counted, *before)]
-    seen = Seen(exact[0], exact[1 : 1 + len(counted)], exact[1 + len(counted) :], feature.of, feature.p)
+    seen = Seen(
+        exact[0], exact[1 : 1 + len(counted)], exact[1 + len(counted) :], feature.of, feature.p, feature.half_life or 1
+    )
     value = ORACLES[feature.function].value(seen)
     if value is None or isinstance(value, bool | str):
         return value

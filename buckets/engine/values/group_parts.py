@@ -104,7 +104,7 @@ def _part(
     """Return one part, whose rows are chosen, at events of which it may lack some."""
     part = group.plan.parts[index]
     computed = Computed(*(getattr(rows, name)[chosen] for name in COMPUTED))
-    if part.paired is not None:
+    if part.is_listed:
         computed = pairs.compute(part, chosen_rows(rows, chosen))
     if part.over is not None:
         computed = compute_over_periods(part, chosen_rows(rows, chosen), group.scored.pairs)

@@ -1,4 +1,4 @@
-"""Features that compare events of a window with the event itself: what the kernel has listed, filtered and summed up.
+"""Features that look at each event of a window: what the kernel has listed, filtered beside the event, and summed up.
 
 For each event the kernel lists the events of its window that count by themselves, with all that their timeline keeps of
 them. Which of these pass the filter beside the event is found here, on columns.
@@ -13,16 +13,21 @@ import pyarrow as pa
 from buckets.aggregates.component import (
     COUNT,
     COUNT_DISTINCT,
+    DECAYED,
+    ENTROPY,
     FIRST,
     FIRST_TIME,
     MAX,
     MIN,
     PREVIOUS,
     PREVIOUS_TIME,
+    RANK,
     SUM,
     Computed,
     fitted,
+    in_words,
 )
+from buckets.aggregates.each_event import entropies, weights
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.errors import BucketsError
 from buckets.expressions.expression import THIS
@@ -60,7 +65,6 @@ class ListedPairs:
 
     def compute(self, part: Part, rows: Rows) -> Computed:
         """Return what a part comes to at its rows."""
-        assert part.paired is not None
         key = part.paired, part.counted, part.window, part.on_trial
         if key not in self._passing:
             self._passing[key] = self._pass(part.paired, rows)
@@ -73,22 +77,57 @@ class ListedPairs:
             is_other = self._scored.pairs[at + OWN] == 0
             row, at = row[is_other], at[is_other]
         events = np.bincount(row, minlength=size)
+        if part.operation == RANK:
+            return self._ranks(part, row, at, size)
+        if part.operation == DECAYED:
+            return self._decayed(part, rows, row, at, events)
         whole = self._operate(part, row, at, events)
         if part.operation in (FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME):
             events = np.minimum(events, 1)
-        none = np.zeros(size, np.int32)
-        return Computed(whole, none, whole, none, whole, none, events, events, events, np.ones(size, np.bool_))
+        return _known(whole, np.zeros(size, np.int32), events)
+
+    def _decayed(self, part: Part, rows: Rows, row: Int64s, at: Int64s, events: Int64s) -> Computed:
+        """Return sums of weighted values."""
+        ages_ms = self._table.times_ms(rows.event)[row] - self._scored.pairs[at + TIME]
+        values = 1 if part.column is None else self._values(part.column, at)[0]
+        found = np.zeros(len(events), object)
+        begin = np.flatnonzero(np.diff(row, prepend=-1))
+        if len(row):
+            weighted = weights(ages_ms, part.parameter).astype(object) * values
+            found[row[begin]] = np.add.reduceat(weighted, begin)
+        try:
+            return _known(*in_words(found), events)
+        except OverflowError:
+            raise _beyond(part) from None
+
+    def _ranks(self, part: Part, row: Int64s, at: Int64s, size: int) -> Computed:
+        """Return how many values are more frequent among other events than that of each event, and one."""
+        assert part.column is not None
+        assert part.second is not None
+        is_own = self._scored.pairs[at + OWN] == 1
+        both = np.stack([row, self._values(part.column, at)[0], self._values(part.second, at)[0]], axis=1)
+        different, which = np.unique(both, axis=0, return_inverse=True)
+        times = np.bincount(which[~is_own], minlength=len(different))
+        own = np.zeros(size, np.int64)
+        own[row[is_own]] = times[which[is_own]]
+        is_above = times > own[different[:, 0]]
+        rank = np.bincount(different[is_above, 0], minlength=size) + 1
+        has_own = np.bincount(row[is_own], minlength=size) > 0
+        events = np.bincount(row, minlength=size)
+        return _known(np.where(has_own, rank, 0), np.zeros(size, np.int32), events)
 
     def _values(self, track: Track, at: Int64s) -> tuple[Int64s, Int64s]:
         """Return the least and the greatest value of single events, which are the same; of none least is above."""
         first = at + VALUES + 2 * self._columns.index(track.name)
         return self._scored.pairs[first], self._scored.pairs[first + 1]
 
-    def _pass(self, where: SqlFilter, rows: Rows) -> Passing:
-        """Return the pairs of rows that pass."""
+    def _pass(self, where: SqlFilter | None, rows: Rows) -> Passing:
+        """Return the pairs of rows that pass; all without a filter."""
         size, stride = rows.event_count, VALUES + 2 * len(self._columns)
         row = np.repeat(np.arange(len(size)), size)
         at = rows.whole[row] + (np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)) * stride
+        if where is None:
+            return Passing(row, at)
         schema, lists = with_this(self._table.schema), self._table.lists
         own = [field_of(name) for name in dict.fromkeys(where.expression.fields()) if name.startswith(THIS)]
         time = schema.event_time.field
@@ -124,6 +163,11 @@ class ListedPairs:
             assert part.second is not None
             both = np.unique(np.stack([row, values, self._values(part.second, at)[0]], axis=1), axis=0)
             return np.bincount(both[:, 0], minlength=size)
+        if operation == ENTROPY:
+            assert part.second is not None
+            both = np.stack([row, values, self._values(part.second, at)[0]], axis=1)
+            different, times = np.unique(both, axis=0, return_counts=True)
+            return entropies(different[:, 0], times, events)
         found = np.zeros(size, np.int64)
         if operation in (MIN, MAX):
             found[events > 0] = INT64_MAX if operation == MIN else INT64_MIN
@@ -143,7 +187,17 @@ class ListedPairs:
         np.add.at(low, row, values & 0xFFFFFFFF)
         sums = fitted(high.astype(object) * 2**32 + low)
         if sums.dtype == object:
-            of = part.column.of if part.column is not None else None
-            message = f"a sum of {of} over events that a filter compares with `this` passes 64 bits; narrow the filter"
-            raise BucketsError(message)
+            raise _beyond(part)
         return sums
+
+
+def _known(whole: Any, micro: npt.NDArray[np.int32], events: Int64s) -> Computed:
+    """Return what is known to the last digit."""
+    exact = np.ones(len(events), np.bool_)
+    return Computed(whole, micro, whole, micro, whole, micro, events, events, events, exact)
+
+
+def _beyond(part: Part) -> BucketsError:
+    of = part.column.of if part.column is not None else None
+    what = "that decays" if part.operation == DECAYED else "over events that a filter compares with `this`"
+    return BucketsError(f"a sum of {of} {what} passes 64 bits; narrow the filter")

@@ -8,8 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.component import AVG, COUNT, MAX, MEDIAN, MIN, SUM, Component, Computed, Integers, fitted
-from buckets.aggregates.over_periods import WORD
+from buckets.aggregates.component import (
+    AVG,
+    COUNT,
+    MAX,
+    MEDIAN,
+    MIN,
+    SUM,
+    Component,
+    Computed,
+    Integers,
+    fitted,
+    in_words,
+)
 from buckets.kernel.listed_periods import EVENTS, FEWEST, LOWER, MAYBE, MOST, SIZE, UPPER, VALUE
 from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import AVERAGE_FACTOR
@@ -50,14 +61,9 @@ def compute_over_periods(part: Part, rows: Rows, listed: Int64s) -> Computed:
     counts = [np.zeros(lists, np.int64) for _ in periods.events]
     for count, events in zip(counts, periods.events, strict=True):
         np.add.at(count, periods.of, events)
-    words = (word for number in (value, lower, upper) for word in _words(number))
+    words = (word for number in (value, lower, upper) for word in in_words(number))
     columns: list[npt.NDArray[Any]] = [*words, *counts, exact]
     return Computed(*(column[of_row] for column in columns))
-
-
-def _words(numbers: Integers) -> tuple[Int64s, npt.NDArray[np.int32]]:
-    whole = np.asarray(numbers // WORD, np.int64)
-    return whole, np.asarray(numbers - whole.astype(object) * WORD, np.int32)
 
 
 def _read(operation: int, begins: Int64s, sizes: Int64s, listed: Int64s) -> _Listed:

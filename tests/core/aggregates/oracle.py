@@ -30,6 +30,7 @@ class Seen:
     before: list[Row]
     of: str | None = None
     p: Decimal | None = None
+    half_life: int = 1
 
     @property
     def values(self) -> list[Fraction | str | bool]:
