@@ -16,6 +16,7 @@ import pyarrow as pa
 from matplotlib.axes import Axes
 from report import Goal, Report
 
+from buckets.aggregates.component import PAIRS
 from buckets.aggregates.registry import AGGREGATES
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob
@@ -76,7 +77,7 @@ def with_features(features: Mapping[str, dict[str, Any]], when: str, **more: Any
 
 
 def feature(function: str, **more: Any) -> dict[str, Any]:
-    """A feature over an hour."""
+    """A feature over an hour; over ten seconds where each event of the window is looked at."""
     takes = AGGREGATES[function].takes
     of: dict[str, Any] = (
         {"of": "country" if "string" in takes and not AGGREGATES[function].keeps_kind else "amount"} if takes else {}
@@ -90,7 +91,8 @@ def feature(function: str, **more: Any) -> dict[str, Any]:
     )
     of |= {"without": steps[1], "within": "1m"} if AGGREGATES[function].needs_time else {}
     of |= {"half_life": "10m"} if AGGREGATES[function].needs_half_life else {}
-    return {"function": function, "window": "1h"} | of | more
+    window = "1h" if AGGREGATES[function].operation < PAIRS else "10s"
+    return {"function": function, "window": window} | of | more
 
 
 def never(function: str) -> str:
@@ -118,10 +120,9 @@ def sides() -> Sides:
             found[f"{function}, {name}"] = [with_features({"f": feature(function, window=window)}, never(function))]
     ten_seconds = feature("count", window="10s", where="country <> this.country")
     found["count of 10 s in another country than now"] = [with_features({"f": ten_seconds}, never("count"))]
-    days = {"function": "count", "every": "1d", "zone": "Europe/Berlin"}
     for function in ("avg", "stddev"):
-        of_days = feature(function, of=days, window="30d")
-        found[f"{function} of the counts of 30 days"] = [with_features({"f": of_days}, never(function))]
+        of_seconds = feature(function, of={"function": "count", "every": "1s"}, window="30s")
+        found[f"{function} of the counts of 30 seconds"] = [with_features({"f": of_seconds}, never(function))]
     texts = feature("previous", of="country")
     found["previous text"] = [with_features({"f": texts}, "f = 'nowhere'")]
     computed = simple() | {"score": "40 + 10 * least(value, 5)"}

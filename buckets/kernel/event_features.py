@@ -320,6 +320,8 @@ def append_event_features(
             continue
         if features.operation[feature] == PAIRS:
             begin, events = list_pairs(timeline, edges, features, feature, own, pairs)
+            if events < 0:
+                continue
             found = FoundValue(begin, np.int64(0), begin, begin, events, events, events)
         elif features.operation[feature] == SEQUENCE:
             found = _find_sequence(timeline, edges, features, feature, own)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.window_edges import Edges
-from buckets.timeline.timeline import Timeline
+from buckets.timeline.timeline import Timeline, is_raw
 
 OWN: Final = 0
 TIME: Final = 1
@@ -55,11 +55,16 @@ def list_pairs(timeline: Timeline, edges: Edges, features: FeatureArrays, featur
     """List the events of a feature's window that count by themselves, oldest first.
 
     Returns:
-        Where they begin, and how many there are.
+        Where they begin, and how many there are; -1 where a bucket lies in the window or holds its beginning, since the
+        tail was shorter before.
     """
     window, counted, begin, events = features.window[feature], features.counted[feature], pairs.used[0], np.int64(0)
     at, listed = begin, pairs.listed
+    if edges.is_uncertain[window]:
+        return begin, np.int64(-1)
     for cell in range(edges.inside[window], edges.last[window]):
+        if not is_raw(timeline, cell):
+            return begin, np.int64(-1)
         if counted >= 0 and timeline.extremes[1, counted, cell] <= 0:
             continue
         listed[at + OWN] = cell == own

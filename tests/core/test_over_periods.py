@@ -17,14 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
-from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
-from buckets.engine.stages.shard import Scorer
-from buckets.events.parquet_rows import table_arrivals
-from buckets.outputs.columns import EVALUATIONS
-from buckets.rules.change import changes_between
 from buckets.rules.feature import Feature
-from buckets.rules.revision import revise
-from buckets.rules.rule_set import RuleSet
+from tests.core.longer_tail import behind_a_longer_tail
 from tests.laws import examples
 
 SCHEMA = buckets.EventSchema.model_validate(
@@ -240,27 +234,6 @@ def test_periods_that_lie_in_pages_are_read_where_they_end(precision, batch):
                     assert term["exact"]
 
 
-def behind_a_longer_tail(wanted: buckets.Rule, rows: list[Row], first: int, resolution: str, edge: str) -> list[Row]:
-    """The terms of a rule at each event but the first ones, which were folded into buckets before it was asked for."""
-    plain = buckets.Rule.model_validate(
-        {"rule_id": "r", "group_by": ["k"], "features": {"recent": {"function": "max", "of": "amount", "window": "9d"}},
-         "when": "recent > 0"}
-    )  # fmt: skip
-    paused = wanted.model_copy(update={"features": wanted.features | plain.features, "rule_id": "p", "state": "PAUSE"})
-    rule_set, job, found, arrived = RuleSet(0, (), (), {}), None, list[Row](), ()
-    for tail, now, part in (("5h", plain, rows[:first]), ("9d", wanted, rows[first:])):
-        precision = {"tail": tail, "resolution": resolution, "edge": edge}
-        engine = buckets.EngineSettings.model_validate({"precision": precision, "shards": 1})
-        scorer = Scorer(SCHEMA, engine, evaluations=True)
-        job = job or InMemoryJob(scorer)
-        job.scorer = scorer
-        rule_set = revise(rule_set, changes_between(rule_set.rules, [now, paused]), SCHEMA, arrived, 0).rule_set
-        results = job.score_batch(table_arrivals(events(part), SCHEMA), rule_set)
-        arrived, decoder = results.account.arrived, OutputDecoder(rule_set, SCHEMA, engine)
-        found = decoder.table(EVALUATIONS, results.payloads[EVALUATIONS]).to_pylist()
-    return [{"event_id": row["event_id"]} | term for row in found for term in json.loads(row["terms"])]
-
-
 @pytest.mark.parametrize("resolution", ["1h", "50h"])
 @pytest.mark.parametrize("edge", ["include", "exclude", "prorate"])
 def test_where_buckets_hold_events_of_two_days_values_lie_within_their_bounds(edge, resolution):
@@ -271,7 +244,9 @@ def test_where_buckets_hold_events_of_two_days_values_lie_within_their_bounds(ed
         row["id"]: dict(expected(rows[: at + 1], row, every, periods, zone)) for at, row in enumerate(rows) if at >= 150
     }
     exact = uncertain = 0
-    for term in behind_a_longer_tail(rule(every, periods, zone, [*EACH], OVER), rows, 150, resolution, edge):
+    for term in behind_a_longer_tail(
+        rule(every, periods, zone, [*EACH], OVER), SCHEMA, events(rows), 150, {"resolution": resolution, "edge": edge}
+    ):
         if term["name"] == "recent":
             continue
         true = right[term["event_id"]][term["name"]]
@@ -299,7 +274,9 @@ def test_days_that_may_lie_before_the_first_event_may_count():
     ]
     right = dict(expected(rows, rows[-1], "1d", 4, "UTC"))
     assert right["avg_count"] == half_even(Fraction(32, 3), 6)
-    found = behind_a_longer_tail(rule("1d", 4, "UTC", ["count", "sum"], ["avg", "min"]), rows, 3, "50h", "include")
+    found = behind_a_longer_tail(
+        rule("1d", 4, "UTC", ["count", "sum"], ["avg", "min"]), SCHEMA, events(rows), 3, {"resolution": "50h"}
+    )
     for term in found:
         if term["event_id"] == rows[-1]["id"] and term["name"] != "recent":
             assert not term["exact"]

@@ -7,13 +7,17 @@ from math import gcd
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.aggregates.each_event import WEIGHT_DIGITS, weights
+from buckets.events.schema import EventSchema
 from buckets.rules.feature import Feature
-from tests.core.aggregates.oracle import AggregateOracle, Seen, of_values, values_at
+from buckets.rules.rule import Rule
+from tests.core.aggregates.oracle import SCHEMA, AggregateOracle, Seen, of_values, values_at
+from tests.core.longer_tail import behind_a_longer_tail
 
 
 def weight(age_ms: int, half_life_ms: int) -> Fraction:
@@ -118,3 +122,20 @@ def test_a_half_life_is_written_as_it_was():
     feature = Feature.model_validate(written)
     assert feature.model_dump(mode="json", by_alias=True) == written
     assert feature.aggregate.phrase == "the number of events that halves every 7d"
+
+
+def test_where_buckets_lie_in_the_window_there_is_no_value():
+    """The tail was made longer; an event is evaluated once its window holds single events alone."""
+    features = {
+        "faded": {"function": "decayed_count", "half_life": "1h", "window": "9h"},
+        "larger": {"function": "count", "window": "9h", "where": "amount >= this.amount"},
+    }
+    rule = Rule.model_validate(
+        {"rule_id": "r", "group_by": ["card"], "features": features, "when": "faded > 0 OR larger > 0"}
+    )
+    rows = [{"id": f"e{hour}", "time": hour * 3_600_000, "card": "c", "amount": "1.00"} for hour in range(40)]
+    found = behind_a_longer_tail(
+        rule, EventSchema.model_validate(SCHEMA), pa.Table.from_pylist(rows), 20, {"resolution": "1h"}
+    )
+    assert {term["event_id"] for term in found} == {f"e{hour}" for hour in range(23, 40)}
+    assert all(term["exact"] for term in found)
