@@ -91,12 +91,14 @@ def joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32], digits: i
 
 def in_words(numbers: Integers) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Return numbers as two words each; OverflowError where these are not enough."""
-    whole = np.asarray(numbers // WORD, np.int64)
-    return whole, np.asarray(numbers - whole.astype(object) * WORD, np.int32)
+    whole = numbers // WORD
+    return np.asarray(whole, np.int64), np.asarray(numbers - whole * WORD, np.int32)
 
 
 def from_words(whole: Integers, micro: npt.NDArray[np.int32]) -> Integers:
     """Return the numbers of two words each."""
+    if len(whole) and max(abs(int(whole.min())), abs(int(whole.max()))) < 2**62 // WORD:
+        return whole * WORD + micro
     return fitted(whole.astype(object) * WORD + micro)
 
 

@@ -18,7 +18,6 @@ from buckets.aggregates.component import (
     Component,
     Computed,
     Integers,
-    fitted,
     in_words,
 )
 from buckets.kernel.listed_periods import EVENTS, FEWEST, LOWER, MAYBE, MOST, SIZE, UPPER, VALUE
@@ -30,6 +29,7 @@ Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _WORDS = {SUM: 2**32, AVG: AVERAGE_FACTOR}  # How many of the second word of a value make one of the first; else 1
 _SQUARES = ("square_0", "square_1", "square_2", "square_3")
+_FITS = 2**62  # What is smaller may be added once more, and still fits 64 bits
 _ALL = 10_000  # Hundredths of a per cent in all
 
 
@@ -71,18 +71,29 @@ def _read(operation: int, begins: Int64s, sizes: Int64s, listed: Int64s) -> _Lis
     of = np.repeat(np.arange(len(begins)), sizes)
     at = begins[of] + (np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes)) * SIZE
     unit = _WORDS.get(operation, 1)
-    value, lower, upper = (
-        listed[at + side].astype(object) * unit + listed[at + side + 1] for side in (VALUE, LOWER, UPPER)
-    )
-    if operation == AVG:
-        is_known = listed[at + FEWEST] == listed[at + MOST]
-        lower, upper = np.where(is_known, value, lower), np.where(is_known, value, upper)
+    first, second = listed[at + VALUE], listed[at + VALUE + 1]
+    value = lower = upper = _numbers(first, second, unit)
+    is_known = listed[at + FEWEST] == listed[at + MOST]
+    if not is_known.all():
+        ends = (_numbers(listed[at + side], listed[at + side + 1], unit) for side in (LOWER, UPPER))
+        lower, upper = (np.where(is_known, value, end) for end in ends)
     maybe, events = listed[at + MAYBE] == 1, (listed[at + EVENTS], listed[at + FEWEST], listed[at + MOST])
     if operation in (COUNT, SUM):
         everywhere = np.ones(len(of), np.bool_)
         return _Listed(of, (value, lower, upper), everywhere, ~maybe, everywhere, events)
     some, surely, maybe_some = (counted > 0 for counted in events)
     return _Listed(of, (value, lower, upper), some, surely & ~maybe, maybe_some, events)
+
+
+def _numbers(first: Int64s, second: Int64s, unit: int) -> Integers:
+    """Return numbers of two words each; as Python integers where 64 bits may not be enough."""
+    if _largest(first) * unit + _largest(second) < _FITS:
+        return first * unit + second
+    return first.astype(object) * unit + second
+
+
+def _largest(numbers: Integers) -> int:
+    return max(abs(int(numbers.min())), abs(int(numbers.max()))) if len(numbers) else 0
 
 
 def _over(component: Component, of: Int64s, values: Integers, lists: int) -> Integers:
@@ -94,12 +105,14 @@ def _over(component: Component, of: Int64s, values: Integers, lists: int) -> Int
     if not len(of):
         return found
     if component.operation == SUM:
-        found[of[begin]] = np.add.reduceat(values if component.column == "value" else values * values, begin)
-        return found if component.column == "value" else _word(component, found)
-    order = np.lexsort((fitted(values), of)) if fitted(values).dtype != object else _sorted(of, values)
+        most, is_square = int(np.diff(begin, append=len(of)).max()), component.column != "value"
+        exact = values if _largest(values) ** (1 + is_square) * most < _FITS else values.astype(object)
+        found[of[begin]] = np.add.reduceat(exact * exact if is_square else exact, begin)
+        return _word(component, found) if is_square else found
+    order = np.lexsort((values, of)) if values.dtype != object else _sorted(of, values)
     size, ranked = np.diff(begin, append=len(of)), values[order]
     if component.operation == MEDIAN:
-        found[of[begin]] = (ranked[begin + (size - 1) // 2] + ranked[begin + size // 2]) * 5
+        found[of[begin]] = (ranked[begin + (size - 1) // 2].astype(object) + ranked[begin + size // 2]) * 5
     elif component.operation in (MIN, MAX):
         found[of[begin]] = ranked[begin if component.operation == MIN else begin + size - 1]
     else:
