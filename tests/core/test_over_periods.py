@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -261,6 +262,44 @@ def test_where_buckets_hold_events_of_two_days_values_lie_within_their_bounds(ed
             assert value is None or Fraction(term["lower"]) <= value <= Fraction(term["upper"]), term
     assert exact > 100
     assert uncertain > 100
+
+
+DUCKDB = """
+WITH of_days AS (SELECT *, time // 86_400_000 AS day FROM table_of_events),
+     pairs AS (SELECT own.id, unnest(range(own.day - 5, own.day)) AS day, own.k, own.n FROM of_days own),
+     sums AS (SELECT pairs.id, pairs.day, count(other.id) AS events, coalesce(sum(other.amount), 0) AS total
+              FROM pairs LEFT JOIN of_days other ON other.k = pairs.k AND other.day = pairs.day AND other.n <= pairs.n
+              GROUP BY ALL),
+     counting AS (SELECT id, min(day) AS first FROM sums WHERE events > 0 GROUP BY id)
+SELECT id, round(avg(events), 6), round(stddev_samp(events), 6), max(total), round(avg(total), 6)
+FROM sums JOIN counting USING (id) WHERE day >= first GROUP BY id
+"""
+
+
+@settings(max_examples=examples(80))
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 80), max_size=3))
+def test_duckdb_says_the_same(seed, cuts):
+    rows = stream(np.random.default_rng(seed), 80, 9 * HOUR_MS)
+    rows = [row | {"n": n, "k": "ab"[seed % (n + 2) % 2], "amount": row["amount"] or 0} for n, row in enumerate(rows)]
+    tested = rule("1d", 5, "UTC", ["count", "sum"], ["avg", "stddev", "max"])
+    engine = buckets.EngineSettings.model_validate({"late": "evaluate", "allowed_lateness": "5h"})
+    evaluator, found = buckets.Evaluator([tested], SCHEMA, engine), {}
+    for begin, end in pairwise(sorted({0, len(rows), *(min(cut, len(rows)) for cut in cuts)})):
+        for each in evaluator.recorded(events(rows[begin:end]).drop(["n"])).evaluations.to_pylist():
+            terms = {term["name"]: term["value"] for term in json.loads(each["terms"])}
+            found[each["event_id"]] = [terms[name] for name in ("avg_count", "stddev_count", "max_sum", "avg_sum")]
+    table_of_events = events(rows)
+    with duckdb.connect() as database:
+        database.register("table_of_events", table_of_events)
+        of_duckdb = {name: values for name, *values in database.execute(DUCKDB).fetchall()}
+    for name, values in found.items():
+        right = of_duckdb.get(name, [None] * 4)
+        for value, other in zip(values, right, strict=True):
+            if value is None or other is None:
+                assert value is None
+                assert other is None
+            else:
+                assert abs(float(value) - float(other)) < 1e-5
 
 
 def test_days_that_may_lie_before_the_first_event_may_count():
