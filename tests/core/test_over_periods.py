@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.rules.feature import Feature
+from buckets.rules.renaming import renamed_rule
 from tests.core.longer_tail import behind_a_longer_tail
 from tests.laws import examples
 
@@ -381,3 +382,27 @@ def test_a_feature_of_periods_is_written_as_it_was_and_said_in_words():
         "stddev_sum_flagged is the standard deviation over periods of 6h of the sum of amount where flag = TRUE over "
         "the 24h before this period of 6h"
     )
+
+
+def test_a_field_of_each_day_is_renamed_with_the_others():
+    sums = rule("1d", 4, "UTC", ["sum", "count"], ["avg"])
+    renamed = renamed_rule(sums, {"amount": "value"})
+    assert renamed.features["avg_sum"].of == "value"
+    assert renamed.features["avg_count"] == sums.features["avg_count"]
+    assert renamed_rule(renamed, {"value": "amount"}).features == sums.features
+
+
+def test_alerts_are_counted_by_the_day():
+    first = {
+        "rule_id": "a",
+        "group_by": ["k"],
+        "features": {"n": {"function": "count", "window": "1ms"}},
+        "when": "n > 0",
+    }
+    usual = {"function": "avg", "of": {"function": "count", "every": "1d"}, "window": "4d"}
+    of_alerts = {"rule_id": "b", "on": "alerts", "group_by": ["k"], "features": {"usual": usual}, "when": "usual > 1.4"}
+    hours = [1, 2, 25, 50]
+    rows = [{"id": f"e{at}", "time": at * HOUR_MS, "k": "a", "amount": Decimal(1), "flag": True} for at in hours]
+    found = buckets.evaluate(events(rows), [buckets.Rule.model_validate(each) for each in (first, of_alerts)], SCHEMA)
+    alerts = {(row["rule_id"], row["event_id"]) for row in found.alerts.to_pylist()}
+    assert {each for each in alerts if each[0] == "b"} == {("b", "e25"), ("b", "e50")}
