@@ -26,8 +26,8 @@ _END = """
   in time](../guides/write-rules.md#what-did-not-follow-in-time).
 - `decayed_sum` and `decayed_count` take `half_life`, a duration, as in
   `{function: decayed_sum, of: paymentAmount, half_life: 7d, window: 90d}`.
-- `avg`, `max`, `median`, `min`, `percentile`, `stddev`, `sum` and `variance` may be of what each day or other period comes
-  to, as in `{function: avg, of: {function: count, every: 1d}, window: 30d}`: see [a customer's own
+- `avg`, `max`, `median`, `min`, `percentile`, `stddev`, `sum` and `variance` may be of what each day or other period
+  comes to, as in `{function: avg, of: {function: count, every: 1d}, window: 30d}`: see [a customer's own
   days](../guides/write-rules.md#a-customers-own-days).
 - `first`, `last`, `mode` and `previous` of a text or a boolean are a text or a boolean.
 - An event with a null in the field is left out of the aggregate. See [missing
