@@ -496,7 +496,8 @@ def test_of_a_key_that_was_scored_twice_in_a_batch_the_last_clock_counts():
         stored = StoredHeads.read(one.store, ByteStrings.of([head_key(group_id, key)]))
         group_start = np.array([0, 1])
         group_start.flags.writeable = False
-        events = SimpleNamespace(group_start=group_start, rows=np.zeros(1, np.int64))
+        ways = np.empty(0, np.int8)
+        events = SimpleNamespace(group_start=group_start, rows=np.zeros(1, np.int64), ways=ways)
         of_key = SimpleNamespace(clocks_ms=np.array([clock_ms]), events=events)
         scored.note(GroupedKeys.of(group_id, stored.state_keys), stored, of_key)
     scored.end()
