@@ -81,6 +81,7 @@ class Aggregate(ABC):
         needs_steps: how many steps it requires at least; 0 for none.
         needs_time: whether it requires a time within which something has to come.
         needs_half_life: whether it requires a half-life.
+        needs_own_event: whether it says something of the event itself, so that this has to be in its window.
         adds_up: whether each event adds its value, or 1, to it, so that an explanation shows what it comes to.
     """
 
@@ -97,6 +98,7 @@ class Aggregate(ABC):
     needs_steps: ClassVar[int] = 0
     needs_time: ClassVar[bool] = False
     needs_half_life: ClassVar[bool] = False
+    needs_own_event: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
 
     def of_p(self, p: Decimal) -> "Aggregate":

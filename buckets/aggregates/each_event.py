@@ -165,6 +165,7 @@ class _Entropy(_OfValues):
 
 
 class _Rank(_OfValues):
+    needs_own_event = True
     null_when = "if the event itself does not count, or has no value"
 
     def _is_there(self, found: Computed) -> Flags:

@@ -51,6 +51,7 @@ class _Sequence(Aggregate):
     is_boolean = True
     needs_raw_events = True
     needs_steps = 2
+    needs_own_event = True
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
         return (_SEQUENCE,)

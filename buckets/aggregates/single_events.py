@@ -100,6 +100,7 @@ class _Absence(_SecondsSince):
 
     null_when = "without one"
     needs_steps = 1
+    needs_own_event = True
     needs_time = True
 
     def __init__(self, within_ms: int) -> None:

@@ -302,6 +302,7 @@ def append_event_features(
     ranked: RankedValues,
     own,
     event,
+    time_ms,
     late_by_ms,
     context: Context,
     rows: Rows,
@@ -312,7 +313,8 @@ def append_event_features(
 ):
     """Append a row for each rule of each such feature whose window has all its events; returns the number of rows used.
 
-    `own` is the event's cell. A row of a feature of pairs or periods says where in the list these begin.
+    `own` is the event's cell; of one that only asks, where it would stand. A row of a feature of pairs or periods says
+    where in the list these begin.
     """
     features, numbers = context.features, context.rules.number
     for feature in range(features.operation.shape[0]):
@@ -328,7 +330,6 @@ def append_event_features(
         elif features.operation[feature] == ABSENCE:
             found = _find_absence(timeline, edges, features, feature, own)
         elif features.operation[feature] == PERIODS:
-            time_ms = timeline.first_ms[own]
             begin, events = list_periods(timeline, edges, listed, feature, time_ms, context, borders, pairs)
             found = FoundValue(begin, np.int64(0), begin, begin, events, events, events)
         elif features.operation[feature] >= PERCENTILE:

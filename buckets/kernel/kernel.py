@@ -282,7 +282,20 @@ def _answer(
         return used
     if context.has_event_features:
         used_now = append_event_features(
-            timeline, work.edges, work.distinct, work.ranked, after, event, late_by_ms, context, rows, used_now, pairs
+            timeline,
+            work.edges,
+            work.distinct,
+            work.ranked,
+            after,
+            event,
+            time_ms,
+            late_by_ms,
+            context,
+            rows,
+            used_now,
+            pairs,
+            work.listed,
+            work.borders,
         )
     return used_now
 
@@ -351,6 +364,7 @@ def _take_in(
                     work.ranked,
                     cell,
                     current,
+                    time_ms,
                     late_by_ms,
                     context,
                     rows,

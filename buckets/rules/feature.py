@@ -367,6 +367,9 @@ def schema_on(counted: Counted, schema: EventSchema) -> EventSchema:
 _P_NEEDED = "write a number above 0 and up to 100 with at most two digits after the point"
 
 
+_ANOTHER_TIMELINE = (
+    "the timeline of another field's value, nor among alerts; group by fields without AS, and leave out `on`"
+)
 _SEQUENCE_EXAMPLE = "{function: sequence, step_field: type, steps: [login, transfer], window: 1h}"
 _ABSENCE_EXAMPLE = "{function: absence, step_field: type, steps: [order], without: receipt, within: 1h, window: 7d}"
 
@@ -454,6 +457,9 @@ class Feature(BaseModel):
         grouped = self.group_by or ()
         if self.aggregate.by_value and has_roles(grouped) and self.of in [counted_field(field) for field in grouped]:
             message = f"{self.of} is a field of the timeline that is read already; count its events"
+            raise ValueError(message)
+        if self.aggregate.needs_own_event and (has_roles(grouped) or self.on is not None):
+            message = f"{self.function} says something of the event itself, which is not in {_ANOTHER_TIMELINE}"
             raise ValueError(message)
         return self
 

@@ -53,6 +53,7 @@ FUNCTIONS = {
     "count": None, "sum": "amount", "avg": "amount", "min": "n", "max": "amount", "is_first": None,
     "count_distinct": "kind", "first": "n", "previous": "kind", "last": "amount", "seconds_since_first": None,
     "seconds_since_previous": None, "stddev": "amount", "median": "amount", "mode": "kind", "percentile": "amount",
+    "decayed_count": None, "decayed_sum": "amount", "entropy": "kind",
 }  # fmt: skip
 WINDOWS: tuple[dict[str, Any], ...] = (
     {"length": "2s"},
@@ -79,6 +80,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     found |= {} if grouping is None else {"group_by": grouping}
     found |= {} if FUNCTIONS[function] is None else {"of": FUNCTIONS[function]}
     found |= {"p": 40} if function == "percentile" else {}
+    found |= {"half_life": "700ms"} if function.startswith("decayed") else {}
     where = draw(st.sampled_from([None, None, *FILTERS]))
     if where is not None and ("this" not in where or ("last" not in window and function not in RANKED)):
         found["where"] = where
@@ -165,7 +167,9 @@ def value_of(feature: Feature, seen: list[Row], this: Row) -> Any:
         counted = [x for x in counted if x[feature.of] is not None]
     before = [x for x in counted if x is not this]
     exact = [x | {"amount": None if x["amount"] is None else Fraction(x["amount"])} for x in (this, *counted, *before)]
-    whole = Seen(exact[0], exact[1 : 1 + len(counted)], exact[1 + len(counted) :], feature.of, feature.p)
+    whole = Seen(
+        exact[0], exact[1 : 1 + len(counted)], exact[1 + len(counted) :], feature.of, feature.p, feature.half_life or 1
+    )
     value = ORACLES[feature.function].value(whole)
     if value is None or isinstance(value, bool | str):
         return value
@@ -225,6 +229,23 @@ def test_features_read_the_timeline_of_the_value_that_they_name(written, rows, c
                 assert term["exact"]
 
 
+def test_hours_of_another_role_are_those_before_the_event_that_asks():
+    random, hour_ms = Random(11), 3_600_000
+    rows = [payment(at, 700_000 * at, random.choice("abc"), random.choice("abc")) for at in range(120)]
+    of = {"function": "count", "every": "1h"}
+    features = {"usual": {"function": "avg", "of": of, "window": "5h", "group_by": ["bene AS payer"]}}
+    written = {"rule_id": "r", "group_by": ["payer"], "features": features, "when": "usual > 0"}
+    evaluator, values = buckets.Evaluator([buckets.Rule.model_validate(written)], SCHEMA), list[Any]()
+    for batch in batches(rows, [1, 7, 50, 51]):
+        found = evaluator.recorded(table(batch)).evaluations.to_pylist()
+        values += [json.loads(each["terms"])[0]["value"] for each in sorted(found, key=lambda each: each["position"])]
+    for at, (row, value) in enumerate(zip(rows, values, strict=True)):
+        hours = [x["time"] // hour_ms - row["time"] // hour_ms for x in rows[:at] if x["payer"] == row["bene"]]
+        inside = [hour for hour in hours if -5 <= hour < 0]
+        expected = rounded(Fraction(len(inside), -min(inside)), 6) if inside else None
+        assert (None if value is None else Fraction(value)) == expected
+
+
 def rule_with(**feature: Any) -> dict[str, Any]:
     written = {"function": "count", "window": "1h"} | feature
     return {"rule_id": "r", "group_by": ["payer"], "features": {"f": written}, "when": "f > 1"}
@@ -241,6 +262,9 @@ def rule_with(**feature: Any) -> dict[str, Any]:
         rule_with(group_by=["bene AS payer AS kind"]),
         rule_with(group_by=[" AS payer"]),
         rule_with(group_by=["bene AS payer"], function="same_count", of="payer"),
+        rule_with(group_by=["bene AS payer"], function="rank", of="kind"),
+        rule_with(on="alerts", function="sequence", steps=["n = 1", "n = 2"]),
+        rule_with(group_by=["bene AS payer"], function="absence", steps=["n = 1"], without="n = 2", within="5m"),
         rule_with() | {"group_by": ["bene AS payer"]},
     ],
 )
