@@ -455,7 +455,11 @@ class Feature(BaseModel):
             message = f"{self.function} is of no field; leave out `of`"
             raise ValueError(message)
         grouped = self.group_by or ()
-        if self.aggregate.by_value and has_roles(grouped) and self.of in [counted_field(field) for field in grouped]:
+        if (
+            AGGREGATES[self.function].by_value
+            and has_roles(grouped)
+            and self.of in [counted_field(field) for field in grouped]
+        ):
             message = f"{self.of} is a field of the timeline that is read already; count its events"
             raise ValueError(message)
         if self.aggregate.needs_own_event and (has_roles(grouped) or self.on is not None):
