@@ -462,7 +462,7 @@ class Feature(BaseModel):
         ):
             message = f"{self.of} is a field of the timeline that is read already; count its events"
             raise ValueError(message)
-        if self.aggregate.needs_own_event and (has_roles(grouped) or self.on is not None):
+        if AGGREGATES[self.function].needs_own_event and (has_roles(grouped) or self.on is not None):
             message = f"{self.function} says something of the event itself, which is not in {_ANOTHER_TIMELINE}"
             raise ValueError(message)
         return self

@@ -9,7 +9,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -53,7 +53,7 @@ from buckets.events.schema import EventSchema
 from buckets.kernel.keyed_events import bundles
 from buckets.kernel.outcome import OUTCOMES
 from buckets.kernel.plan import GroupPlan
-from buckets.kernel.score import Scored, score_all
+from buckets.kernel.score import Scored, ScoredGroups, score_all
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.group import Group
@@ -182,13 +182,13 @@ class Scorer:
             if self.keeps:
                 before.write(scored)
                 eviction.note(keys.between(first, end, of_keys), before, scored)
-            are_new = (before.heads.lengths == 0) & (scored.heads.lengths > 0)
-            so_far = np.concatenate([[0], np.cumsum(are_new)])
-            new_keys = np.diff(so_far[events.group_start[first : end + 1] - of_keys.start]).tolist()
-            for index, share in enumerate(shares):
-                if every or share.plan.resetting or not scored.are_quiet[index]:
-                    yield from counted.each(share.plan.group, self._of_group(share, scored.of_group(index), version))
-                counted.add(share.plan.group, scored.counts[index].tolist(), new_keys[index])
+            for share, is_quiet in zip(shares, scored.are_quiet.tolist(), strict=True):
+                if every or share.plan.resetting or not is_quiet:
+                    of_group = scored.of_group(share.index - first)
+                    yield from counted.each(share.plan.group, self._of_group(share, of_group, version))
+            if self.counts:
+                are_new = (before.heads.lengths == 0) & (scored.heads.lengths > 0)
+                counted.add(scored, are_new, events.group_start[first : end + 1] - of_keys.start)
         if self.counts:
             yield counted.produced()
 
@@ -311,12 +311,14 @@ class Counted:
             if produced.rows or produced.output == PARTS:
                 yield produced
 
-    def add(self, group: Group, outcomes: Sequence[int], new_keys: int) -> None:
-        """Add events by their outcome, and the keys that had no timeline."""
-        counts = self._of(group)
-        if new_keys:
-            self._new_keys[group.name] += new_keys
-        counts["outcomes"] = [a + b for a, b in zip(counts["outcomes"], outcomes, strict=True)]
+    def add(self, scored: ScoredGroups, are_new: npt.NDArray[np.bool_], starts: Int64s) -> None:
+        """Add events by their outcome, and new keys; those of each group begin at one of `starts`."""
+        new_keys = np.diff(np.append(0, np.cumsum(are_new))[starts]).tolist()
+        for plan, outcomes, new in zip(scored.plans, scored.counts.tolist(), new_keys, strict=True):
+            counts = self._of(plan.group)
+            if new:
+                self._new_keys[plan.group.name] += new
+            counts["outcomes"] = [a + b for a, b in zip(counts["outcomes"], outcomes, strict=True)]
 
     def produced(self) -> Produced:
         """Return the counts."""
