@@ -470,7 +470,7 @@ class Feature(BaseModel):
     @model_validator(mode="after")
     def _filtered_as_can_be(self) -> "Feature":
         if names_this(self.where) and self.periods is None:
-            components = self.aggregate.components(counts_all=False)
+            components = AGGREGATES[self.function].components(counts_all=False)
             if self.window.last or any(PERCENTILE <= component.operation < PAIRS for component in components):
                 what = "a window of the last events" if self.window.last else self.function
                 message = f"{what} does not go with a filter that names `this`"
@@ -508,7 +508,7 @@ class Feature(BaseModel):
             message = f"{self.function} has no `half_life`; leave it out"
             if not self.half_life:
                 message = f"{self.function} needs a `half_life` of at least 1ms, as in {{half_life: 7d, window: 90d}}"
-        elif self.aggregate.operation == RANK and not self.window.holds_its_event:
+        elif AGGREGATES[self.function].operation == RANK and not self.window.holds_its_event:
             message = "rank leaves the event itself out anyway; write a window that ends with it"
         if message:
             raise ValueError(message)

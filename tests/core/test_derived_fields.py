@@ -269,7 +269,7 @@ def test_renamed_fields_are_followed_by_what_is_derived_from_them():
 def test_editors_know_derived_fields_in_rules_and_refuse_them_in_events():
     published = rule_file_schema(SCHEMA)["$defs"]
     assert "bin" in published["rule"]["properties"]["group_by"]["items"]["enum"]
-    assert "eur" in published["feature"]["properties"]["of"]["enum"]
+    assert "eur" in published["feature"]["properties"]["of"]["anyOf"][0]["enum"]
     assert "bin" not in published["GivenEvent"]["propertyNames"]["enum"]
 
 

@@ -63,7 +63,8 @@ def evaluated(results: buckets.Results) -> dict[tuple[int, str], Any]:
         terms = [{"name": "value", "value": row["value"], "exact": row["exact"], "warm": row["warm"]}]
         for term in terms if row["terms"] is None else json.loads(row["terms"]):
             name = f"{row['rule_id']}.{term['name']}"
-            value = Decimal(term["value"]) if isinstance(term["value"], str) else term["value"]
+            is_number = isinstance(term["value"], str) and term.get("type") != "text"
+            value = Decimal(term["value"]) if is_number else term["value"]
             for column, each in ((name, value), (f"{name}.exact", term["exact"]), (f"{name}.warm", term["warm"])):
                 found[row["position"], column] = each
         found[row["position"], f"{row['rule_id']}.fired"] = row["fired"]
