@@ -188,6 +188,7 @@ def test_derived_fields_are_computed_in_tests_and_not_given(tmp_path):
         (resource("conf/rules"), CARDS),
         *((resource(f"conf/rules/{family}"), CARDS) for family in ("accounts", "alerts", "amounts", "cards")),
         (resource("conf/rules/logins"), load_event_schema(resource("schemas/login.yaml"))),
+        (resource("conf/rules/indicators"), load_event_schema(resource("schemas/account-activity.yaml"))),
         (resource("conf/typologies"), CARDS),
         (DEMO_RULES, PAYMENTS),
     ],
