@@ -67,12 +67,28 @@ def step_filter(step: Step, field: str | None) -> SqlFilter:
 
 def check_step(name: str, step: Step, field: str | None) -> None:
     """See that a step, of which a name says where it is written, can be read; ValueError says what is wrong."""
+    if field is not None and step.sql is None and _is_comparison(step.name):
+        message = (
+            f"{name}: {short_line(step.name)} would be a value of {field}, the field of steps, and reads as a filter; "
+            "write {VALUE: FILTER}, or leave out `step_field` and write all steps as filters"
+        )
+        raise ValueError(message)
     try:
         step_filter(step, field)
     except ValueError as error:
         hint = "" if field is not None else "; name the field of which steps are values, if they are, by `step_field`"
         message = f"{name}: {error}{hint}"
         raise ValueError(message) from None
+
+
+def _is_comparison(text: str) -> bool:
+    if not any(sign in text for sign in "=<>"):
+        return False
+    try:
+        parse_sql_filter(text)
+    except ValueError:
+        return False
+    return True
 
 
 def renamed_step(written: str | dict[str, str], field: str | None, names: Mapping[str, str]) -> str | dict[str, str]:

@@ -299,6 +299,7 @@ def sequence(**written: Any) -> dict[str, Any]:
         sequence(steps=["a", {"b": "amount > 1", "c": "flag"}]),
         sequence(steps=["a", 3]),
         sequence(steps=["a", " "]),
+        sequence(steps=["a", "b"], without="kind = 'c'"),
         sequence(steps=["a", {"b": "amount >"}]),
         sequence(steps=["a", {"b": "1 = 1) OR (1 = 1"}]),
         sequence(steps=["a", {"b": "amount > this.amount"}]),
