@@ -192,7 +192,7 @@ AGGREGATES: dict[str, Aggregate] = {
     "rank": _Rank(
         RANK,
         "How many values are more frequent among the other events than this event's, and 1: `rank <= 3` says that it "
-        "is one of the three most frequent.",
+        "is one of the three most frequent. NULL at an event that the filter leaves out.",
         "the rank by frequency of this value of",
     ),
 }

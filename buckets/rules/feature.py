@@ -448,6 +448,10 @@ class Feature(BaseModel):
     @model_validator(mode="after")
     def _field_where_needed(self) -> "Feature":
         needs = bool(AGGREGATES[self.function].takes)
+        if self.periods is not None and self.function not in OVER_PERIODS:
+            known = ", ".join(OVER_PERIODS)
+            message = f"{self.function} is not computed of the values of periods; take one of {known}"
+            raise ValueError(message)
         if needs and self.measured is None:
             message = f"{self.function} needs a field, as in {{function: {self.function}, of: paymentAmount}}"
             raise ValueError(message)
@@ -482,10 +486,7 @@ class Feature(BaseModel):
         periods, window, message = self.periods, self.window, None
         if periods is None:
             return self
-        if self.function not in OVER_PERIODS:
-            known = ", ".join(OVER_PERIODS)
-            message = f"{self.function} is not computed of the values of periods; take one of {known}"
-        elif not window.is_plain or window.left != "closed":
+        if not window.is_plain or window.left != "closed":
             message = "the window of a feature of periods has a length alone; write one such as `window: 30d`"
         elif names_this(self.where):
             message = "a feature of periods does not go with a filter that names `this`"

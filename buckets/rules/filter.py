@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.events.derived_fields import renamed_sql
 from buckets.events.schema import EventSchema
-from buckets.expressions.expression import Expression
+from buckets.expressions.expression import THIS, Expression
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
 from buckets.printable import quoted
@@ -49,6 +49,9 @@ def _text(value: Any, field: str) -> str:
     raise ValueError(message)
 
 
+_OF_THIS = re.compile(re.escape(THIS) + r"[A-Za-z_]\w*")
+
+
 def parse_filter(written: Any) -> Filter:
     """Read a filter as people write it; ValueError if it is neither a mapping of that form nor a condition in SQL."""
     if isinstance(written, str):
@@ -71,6 +74,10 @@ def parse_filter(written: Any) -> Filter:
                 message = f"where.{field}: {operator} takes {'a list of values' if listed else 'one value'}"
                 raise ValueError(message)
             operands = {_text(value, field) for value in operand} if listed else {_text(operand, field)}
+            named = next((text for text in operands if _OF_THIS.fullmatch(text)), None)
+            if named is not None:
+                message = f"where.{field}: {named!r} is a text here; name the event itself in SQL: {field} = {named}"
+                raise ValueError(message)
             condition = _canonical(str(field), operator, operands)
             if any((each.field, each.operator) == (condition.field, condition.operator) for each in conditions):
                 message = f"where.{field}: two tests amount to one operator, {condition.operator}; write one of them"

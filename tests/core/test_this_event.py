@@ -184,3 +184,52 @@ def test_a_window_beyond_the_tail_is_refused(as_worded):
     rule = buckets.Rule.model_validate(rule_with("amount > this.amount", window="2h"))
     with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule], SCHEMA, buckets.EngineSettings.model_validate({"precision": {"tail": "1h"}}))
+
+
+def test_a_sum_beyond_64_bits_is_a_dead_letter_and_all_else_is_scored():
+    largest, amounts = Decimal("92233720368547758.07"), pa.decimal128(20, 2)
+    rows = {
+        "id": ["a", "b", "c"],
+        "time": [1, 2, 3],
+        "k": ["x"] * 3,
+        "amount": pa.array([largest] * 2 + [Decimal(1)], amounts),
+    }
+    schema = {
+        "event_id": "id",
+        "event_time": "time",
+        "attributes": {"k": "string"},
+        "measures": {"amount": {"scale": 2}},
+    }
+    features = {
+        "alike": {"function": "sum", "of": "amount", "window": "1h", "where": "amount = this.amount"},
+        "fading": {"function": "decayed_sum", "of": "amount", "half_life": "1h", "window": "1h"},
+        "plain": {"function": "count", "window": "1h"},
+    }
+    rules = [
+        buckets.Rule.model_validate({"rule_id": name, "group_by": ["k"], "features": {"f": each}, "when": "f > 0"})
+        for name, each in features.items()
+    ]
+    schema = buckets.EventSchema.model_validate(
+        schema | {"event_time": {"field": "time", "earliest": "1900-01-01T00:00:00Z"}}
+    )
+    results = buckets.Evaluator(rules, schema).recorded(pa.table(rows))
+    results.account.check()
+    scored = {name: [] for name in features}
+    for each in results.evaluations.to_pylist():
+        scored[each["rule_id"]].append(each["event_id"])
+    assert scored == {"alike": ["a", "c"], "fading": ["a"], "plain": ["a", "b", "c"]}
+    letters = {each["position"]: each["reason"] for each in results.dead_letters.to_pylist()}
+    assert set(letters) == {1, 2}
+    assert all("has no result" in reason and "\n" not in reason for reason in letters.values())
+
+
+def test_a_mapping_does_not_know_the_event_itself(as_worded):
+    with pytest.raises(ValueError, check=as_worded):
+        buckets.Rule.model_validate(
+            {
+                "rule_id": "r",
+                "group_by": ["k"],
+                "features": {"f": {"function": "count", "window": "1h", "where": {"k": "this.k"}}},
+                "when": "f > 0",
+            }
+        )

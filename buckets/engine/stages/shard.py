@@ -9,7 +9,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -199,8 +199,10 @@ class Scorer:
             keep_resets(plan, policies.state, share.reset_ms, scored.reset_ms)
         of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, table.column("time_ms")))
         judged: list[Judged] = []
+        beyond: Sequence[tuple[int, int]] = ()
         if plan.parts:
             parts = group_parts(of_group)
+            beyond = parts.beyond
             every, of_group_parts = self.evaluations or self.features, {frozenset(group.fields): parts.parts}
             judged = list(judge(group.own_rules, table, parts.events, of_group_parts, every))
             packed = parts_payload(of_group, parts)
@@ -213,7 +215,7 @@ class Scorer:
         yield from chain(
             *(self.decided_alerts(of, what, version) for of, what in decided),
             self._evaluations(of_group, judged),
-            _side_outputs(of_group),
+            _side_outputs(of_group, beyond),
         )
 
     def decided_alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
@@ -246,13 +248,13 @@ class Scorer:
             yield _produced(columns.EVALUATIONS, compact_evaluations(group), group.plan.group)
 
 
-def _side_outputs(group: ScoredGroup) -> Iterator[Produced]:
+def _side_outputs(group: ScoredGroup, beyond: Sequence[tuple[int, int]]) -> Iterator[Produced]:
     for output, make in side_outputs.MAKERS.items():
         table = make(group)
         if table is not None:
             yield _produced(output, table, group.plan.group)
-    if has_overflows(group):
-        yield _produced(columns.DEAD_LETTERS, dead_letter_table(overflows(group)), group.plan.group)
+    if beyond or has_overflows(group):
+        yield _produced(columns.DEAD_LETTERS, dead_letter_table(overflows(group, beyond)), group.plan.group)
 
 
 def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.EVENTS) -> Produced:

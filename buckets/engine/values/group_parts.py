@@ -82,6 +82,8 @@ class GroupParts:
 
     events: Int64s  # int64, the indices of the events in their group's table, ascending
     parts: dict[Part, ComputedPart]  # by part
+    # events, and the numbers of parts as rows have them, whose sums pass 64 bits, so that they are not there
+    beyond: Sequence[tuple[int, int]] = ()
 
 
 def group_parts(group: ScoredGroup) -> GroupParts:
@@ -94,27 +96,35 @@ def group_parts(group: ScoredGroup) -> GroupParts:
     same = all(len(chosen) == len(longest) for chosen in of_part)
     events = longest if same else np.unique(rows.event)
     pairs = ListedPairs(group.plan, group.table, group.scored)
-    found = {part: _part(group, pairs, index, rows, of_part[index], events) for index, part in enumerate(parts)}
-    return GroupParts(events, found)
+    found, beyond = dict[Part, ComputedPart](), list[tuple[int, int]]()
+    for index, part in enumerate(parts):
+        of_rows = chosen_rows(rows, of_part[index])
+        if part.is_listed:
+            computed, is_beyond = pairs.compute(part, of_rows)
+            if is_beyond.any():
+                number = len(group.plan.rules) + index
+                beyond += [(event, number) for event in of_rows.event[is_beyond].tolist()]
+                of_rows = chosen_rows(of_rows, ~is_beyond)
+                columns: list[npt.NDArray[Any]] = [column[~is_beyond] for column in computed]
+                computed = Computed(*columns)
+        else:
+            computed = Computed(*(getattr(of_rows, name) for name in COMPUTED))
+        found[part] = _part(group, index, of_rows, computed, events)
+    return GroupParts(events, found, beyond)
 
 
-def _part(
-    group: ScoredGroup, pairs: ListedPairs, index: int, rows: Rows, chosen: Int64s, events: Int64s
-) -> ComputedPart:
-    """Return one part, whose rows are chosen, at events of which it may lack some."""
+def _part(group: ScoredGroup, index: int, rows: Rows, computed: Computed, events: Int64s) -> ComputedPart:
+    """Return one part of these rows at events, of which it may lack some."""
     part = group.plan.parts[index]
-    computed = Computed(*(getattr(rows, name)[chosen] for name in COMPUTED))
-    if part.is_listed:
-        computed = pairs.compute(part, chosen_rows(rows, chosen))
     if part.over is not None:
-        computed = compute_over_periods(part, chosen_rows(rows, chosen), group.scored.pairs)
+        computed = compute_over_periods(part, rows, group.scored.pairs)
     if part.column is not None and holds_texts(part.column, group.table.schema):
         texts = texts_at(group.scored.pool, computed.whole)
         computed = computed._replace(whole=texts, lower_whole=texts, upper_whole=texts)
     columns: list[npt.NDArray[Any]] = [*computed]
     there = np.ones(len(events), np.bool_)
-    if len(chosen) < len(events):
-        at = np.searchsorted(events, rows.event[chosen])
+    if len(rows.event) < len(events):
+        at = np.searchsorted(events, rows.event)
         there = np.zeros(len(events), np.bool_)
         there[at] = True
         columns = [_spread(column, at, len(events)) for column in columns]
@@ -172,10 +182,12 @@ def has_overflows(group: ScoredGroup) -> bool:
     return bool(len(group.scored.beyond.rule) or (group.scored.outcomes.code == OVERFLOW).any())
 
 
-def overflows(group: ScoredGroup) -> list[DeadLetter]:
+def overflows(group: ScoredGroup, of_parts: Sequence[tuple[int, int]] = ()) -> list[DeadLetter]:
     """Return a dead letter for each such event and sum: which rule has no result, and whether the group has any.
 
-    A rule in force takes the event out of its group. One on trial has no result for it, and all others have theirs.
+    A rule in force takes the event out of its group. One on trial has no result for it, and all others have theirs; nor
+    has one whose sum is of single events, such as those that a filter compares with the event itself: `of_parts`, as
+    `GroupParts.beyond`.
     """
     outcomes, beyond = group.scored.outcomes, group.scored.beyond
     refused = np.flatnonzero(outcomes.code == OVERFLOW)
@@ -185,6 +197,7 @@ def overflows(group: ScoredGroup) -> list[DeadLetter]:
     on_trial = "so this rule, which is on trial, has no result for it"
     pairs = zip(beyond.event.tolist(), beyond.rule.tolist(), strict=True)
     reasons += [(event, _sum(group.plan, index), on_trial) for event, index in pairs]
+    reasons += [(event, _sum(group.plan, index), "so this rule has no result for it") for event, index in of_parts]
     different = list(dict.fromkeys(reasons))
     events = np.array([event for event, *_ in different], np.int64)
     taken = group.table.take(events)

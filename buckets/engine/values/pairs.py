@@ -23,13 +23,13 @@ from buckets.aggregates.component import (
     PREVIOUS_TIME,
     RANK,
     SUM,
+    WORD,
     Computed,
     fitted,
     in_words,
 )
 from buckets.aggregates.each_event import entropies, weights
 from buckets.engine.batch.fan_out import KeyedTable
-from buckets.errors import BucketsError
 from buckets.expressions.expression import THIS
 from buckets.kernel.listed_pairs import OWN, TIME, VALUES
 from buckets.kernel.plan import GroupPlan
@@ -62,9 +62,14 @@ class ListedPairs:
         self._table, self._scored = table, scored
         self._columns = plan.group.measures
         self._passing: dict[Any, Passing] = {}
+        self._beyond = np.empty(0, np.bool_)
 
-    def compute(self, part: Part, rows: Rows) -> Computed:
-        """Return what a part comes to at its rows."""
+    def compute(self, part: Part, rows: Rows) -> tuple[Computed, Flags]:
+        """Return what a part comes to at its rows, and bool `(rows,)`, where a sum passes 64 bits, which is 0 then."""
+        self._beyond = np.zeros(len(rows.event), np.bool_)
+        return self._computed(part, rows), self._beyond
+
+    def _computed(self, part: Part, rows: Rows) -> Computed:
         key = part.paired, part.counted, part.window, part.on_trial
         if key not in self._passing:
             self._passing[key] = self._pass(part.paired, rows)
@@ -98,7 +103,7 @@ class ListedPairs:
         try:
             return _known(*in_words(found), events)
         except OverflowError:
-            raise _beyond(part) from None
+            return _known(*in_words(self._within(found, WORD)), events)
 
     def _ranks(self, part: Part, row: Int64s, at: Int64s, size: int) -> Computed:
         """Return how many values are more frequent among other events than that of each event, and one."""
@@ -158,7 +163,7 @@ class ListedPairs:
             return events
         values = self._scored.pairs[at + TIME] if part.column is None else self._values(part.column, at)[0]
         if operation == SUM:
-            return self._sums(part, row, values, size)
+            return self._sums(row, values, size)
         if operation == COUNT_DISTINCT:
             assert part.second is not None
             both = np.unique(np.stack([row, values, self._values(part.second, at)[0]], axis=1), axis=0)
@@ -180,24 +185,22 @@ class ListedPairs:
         found[row] = values  # the last one stays
         return found
 
-    def _sums(self, part: Part, row: Int64s, values: Int64s, size: int) -> Int64s:
+    def _sums(self, row: Int64s, values: Int64s, size: int) -> Int64s:
         """Return exact sums."""
         high, low = np.zeros(size, np.int64), np.zeros(size, np.int64)
         np.add.at(high, row, values >> 32)
         np.add.at(low, row, values & 0xFFFFFFFF)
         sums = fitted(high.astype(object) * 2**32 + low)
-        if sums.dtype == object:
-            raise _beyond(part)
-        return sums
+        return sums if sums.dtype != object else self._within(sums).astype(np.int64)
+
+    def _within(self, numbers: npt.NDArray[Any], word: int = 1) -> npt.NDArray[Any]:
+        """Return numbers with 0 in place of those that have more than 64 bits in units of a word, which are noted."""
+        fits = [INT64_MIN <= number // word <= INT64_MAX for number in numbers.tolist()]
+        self._beyond |= ~np.array(fits, np.bool_)
+        return np.where(self._beyond, 0, numbers)
 
 
 def _known(whole: Any, micro: npt.NDArray[np.int32], events: Int64s) -> Computed:
     """Return what is known to the last digit."""
     exact = np.ones(len(events), np.bool_)
     return Computed(whole, micro, whole, micro, whole, micro, events, events, events, exact)
-
-
-def _beyond(part: Part) -> BucketsError:
-    of = part.column.of if part.column is not None else None
-    what = "that decays" if part.operation == DECAYED else "over events that a filter compares with `this`"
-    return BucketsError(f"a sum of {of} {what} passes 64 bits; narrow the filter")
