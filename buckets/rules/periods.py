@@ -108,13 +108,11 @@ class Periods(BaseModel):
 
     def length_fault(self, length_ms: int) -> str | None:
         """Return why a window of a length holds no whole number of them; None where it does."""
-        if length_ms % self.every_ms == 0 and length_ms // self.every_ms <= MOST_PERIODS:
-            return None
-        every = self.every_text
-        return (
-            f"a window of {format_duration(length_ms)} does not hold a whole number of periods of {every}, or more "
-            f"than {MOST_PERIODS}; write a multiple of {every}"
-        )
+        whole, rest = divmod(length_ms, self.every_ms)
+        every, window = self.every_text, f"a window of {format_duration(length_ms)}"
+        if rest:
+            return f"{window} does not hold a whole number of periods of {every}; write a multiple of {every}"
+        return None if whole <= MOST_PERIODS else f"{window} has more than {MOST_PERIODS:,} periods of {every}"
 
     def reach_ms(self, length_ms: int) -> int:
         """Return how long before its event a window of a length begins at most."""
