@@ -362,8 +362,10 @@ def main() -> None:
         for each in reversed(QUANTILES):
             axes.barh(names, [median(run["took_ms"][each] for run in bench.runs[name]) for name in names], label=each)
         axes.invert_yaxis()
-        axes.set(xlabel="ms from when a call was due to its answer", title="Calls of `buckets serve`", xscale="log")
-        axes.legend()
+        axes.set(xlabel="ms from when a call was due to its answer", title="Calls of `buckets serve`")
+        if names:
+            axes.set_xscale("log")
+            axes.legend()
 
     report.write(draw)
 
