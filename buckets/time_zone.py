@@ -21,7 +21,6 @@ Flags = npt.NDArray[np.bool_]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S = 86_400
 _HOUR_MS = 3_600_000
-DAY_MS = 24 * _HOUR_MS
 _CYCLE_YEARS, _CYCLE_S = 400, 146_097 * _DAY_S  # After so many years the calendar repeats itself, weekdays included
 
 

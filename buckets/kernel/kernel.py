@@ -253,6 +253,29 @@ def _take_out(work: Work, cell, replaces, id_before, length_before):
         forget_stretches(work.edges)
 
 
+@inlined
+def _append_features(work: Work, own, event, time_ms, late_by_ms, context: Context, rows: Rows, used, pairs: Pairs):
+    """Append the rows of features of single events, if there are any; returns the number of rows used."""
+    if not context.has_event_features:
+        return used
+    return append_event_features(
+        work.timeline,
+        work.edges,
+        work.distinct,
+        work.ranked,
+        own,
+        event,
+        time_ms,
+        late_by_ms,
+        context,
+        rows,
+        used,
+        pairs,
+        work.listed,
+        work.borders,
+    )
+
+
 @leaf
 def _answer(
     work: Work, events: GroupEvents, event, clock_ms, context: Context, rows: Rows, used, pairs: Pairs, outcomes
@@ -280,24 +303,7 @@ def _answer(
         outcomes.code[event] = OVERFLOW
         outcomes.rule[event] = overflowed
         return used
-    if context.has_event_features:
-        used_now = append_event_features(
-            timeline,
-            work.edges,
-            work.distinct,
-            work.ranked,
-            after,
-            event,
-            time_ms,
-            late_by_ms,
-            context,
-            rows,
-            used_now,
-            pairs,
-            work.listed,
-            work.borders,
-        )
-    return used_now
+    return _append_features(work, after, event, time_ms, late_by_ms, context, rows, used_now, pairs)
 
 
 @inlined
@@ -356,23 +362,7 @@ def _take_in(
             clock_ms = max(clock_ms, time_ms)
             continue
         if overflowed < 0:
-            if context.has_event_features:
-                used_now = append_event_features(
-                    timeline,
-                    work.edges,
-                    work.distinct,
-                    work.ranked,
-                    cell,
-                    current,
-                    time_ms,
-                    late_by_ms,
-                    context,
-                    rows,
-                    used_now,
-                    pairs,
-                    work.listed,
-                    work.borders,
-                )
+            used_now = _append_features(work, cell, current, time_ms, late_by_ms, context, rows, used_now, pairs)
             if context.has_resets:
                 reset_fired(work.edges, context, rows, used, used_now, time_ms)
             used, clock_ms = used_now, max(clock_ms, time_ms)

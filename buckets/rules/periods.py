@@ -17,9 +17,9 @@ from pydantic import (
 )
 
 from buckets.aggregates.registry import AGGREGATES
-from buckets.duration import DurationMs, format_duration
+from buckets.duration import DAY_MS, DurationMs, format_duration
 from buckets.printable import short_line
-from buckets.time_zone import DAY_MS, is_zone, longest_days_ms, period_starts_ms
+from buckets.time_zone import is_zone, longest_days_ms, period_starts_ms
 
 Int64s = npt.NDArray[np.int64]
 UTC: Final = "UTC"

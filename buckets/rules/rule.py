@@ -296,9 +296,13 @@ class Rule(BaseModel):
     @property
     def filter_fields(self) -> frozenset[str]:
         """Return the fields that its filters, its condition and its score name."""
-        wheres = [self.where, *(where for feature in self.features.values() for where in feature.filters.values())]
         named = [name for sql in self._computed for name in condition_fields(sql, self.features)]
-        return frozenset(named).union(*(map(field_of, filter_fields(where)) for where in wheres))
+        return frozenset(named).union(*(map(field_of, filter_fields(where)) for where in self._filters))
+
+    @property
+    def _filters(self) -> list[Filter]:
+        """Return its filter, and those of its features."""
+        return [self.where, *(where for feature in self.features.values() for where in feature.filters.values())]
 
     @property
     def _computed(self) -> list[SqlFilter]:
@@ -313,8 +317,7 @@ class Rule(BaseModel):
     @property
     def lists(self) -> frozenset[str]:
         """Return the lists that its filters, its condition and its score look into."""
-        wheres = [self.where, *(where for feature in self.features.values() for where in feature.filters.values())]
-        return frozenset().union(*map(filter_lists, [*wheres, *self._computed]))
+        return frozenset().union(*map(filter_lists, [*self._filters, *self._computed]))
 
     @property
     def group_where(self) -> Filter:

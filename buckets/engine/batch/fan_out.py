@@ -353,11 +353,12 @@ def _entering(events: EventColumns, groups: Sequence[Group], passed: Flags) -> E
     for number, group in enumerate(groups):
         if not has_roles(group.fields):
             continue
-        asks, is_same = _asking(events, group, passed[number])
-        counts = passed[number] & ~is_same
         if asks_alerts(group.fields):
             judged, is_same = _judged(events), np.zeros(len(events), np.bool_)  # Alerts are not judged there.
             asks, counts = passed[number] & judged, passed[number] & ~judged
+        else:
+            asks, is_same = _asking(events, group, passed[number])
+            counts = passed[number] & ~is_same
         key = group.group_id, tuple(map(asked_field, group.key_fields))
         found[number] = (*found[number][:2], is_same)
         # First those that ask: of alerts, none is there yet that the event itself raises.
