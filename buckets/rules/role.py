@@ -34,7 +34,12 @@ def asks_alerts(fields: Iterable[str]) -> bool:
 
 def has_roles(fields: Iterable[str]) -> bool:
     """Return whether some grouping field is another one of the event that asks than of those that count."""
-    return any(AS in field for field in fields)
+    return any(map(has_role, fields))
+
+
+def has_role(field: str) -> bool:
+    """Return whether a grouping field is another one of the event that asks than of those that count."""
+    return AS in field
 
 
 def fields_of(fields: Iterable[str]) -> list[str]:

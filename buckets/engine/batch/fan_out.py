@@ -53,9 +53,13 @@ from buckets.rules.rule_set import RuleSet
 
 def judged_flags(events: pa.Table) -> npt.NDArray[np.bool_]:
     """Return whether rules are evaluated at events, bool `(events,)`."""
-    if JUDGED not in events.column_names:
-        return np.ones(len(events), np.bool_)
-    flags: npt.NDArray[np.bool_] = events[JUDGED].fill_null(True).to_numpy()
+    return _flags_of(events[JUDGED].combine_chunks() if JUDGED in events.column_names else None, len(events))
+
+
+def _flags_of(judged: pa.BooleanArray | None, events: int) -> npt.NDArray[np.bool_]:
+    if judged is None:
+        return np.ones(events, np.bool_)
+    flags: npt.NDArray[np.bool_] = judged.fill_null(True).to_numpy(zero_copy_only=False).copy()
     return flags
 
 
@@ -371,10 +375,7 @@ def _entering(events: EventColumns, groups: Sequence[Group], passed: Flags) -> E
 
 
 def _judged(events: EventColumns) -> Flags:
-    if events.judged is None:
-        return np.ones(len(events), np.bool_)
-    flags: Flags = events.judged.fill_null(True).to_numpy(zero_copy_only=False).copy()
-    return flags
+    return _flags_of(events.judged, len(events))
 
 
 def _asking(events: EventColumns, group: Group, counts: Flags) -> tuple[Flags, Flags]:

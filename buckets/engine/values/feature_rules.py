@@ -25,7 +25,7 @@ from buckets.rules.condition import FeatureColumn, holds, readable_columns
 from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
 from buckets.rules.prepared import PreparedRule, PreparedRules, Template
-from buckets.rules.role import AS
+from buckets.rules.role import asked_field, counted_field, has_role
 from buckets.rules.rule import Rule, extra_digits
 from buckets.rules.score import SqlScore, scores
 
@@ -184,7 +184,8 @@ class _Chosen:
         if named.feature.on is not None:
             return np.zeros(len(self._events), np.bool_)
         counts = self._filters.passed(named.where)[self._rows] & named.feature.window.holds_its_event
-        for asked, _, counted in (field.partition(AS) for field in named.fields if AS in field):
+        for field in filter(has_role, named.fields):
+            asked, counted = asked_field(field), counted_field(field)
             both = self._table.fields([asked, counted], self._events)
             counts &= pc.equal(both[asked], both[counted]).fill_null(False).to_numpy(zero_copy_only=False)
         return counts

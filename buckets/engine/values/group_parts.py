@@ -107,6 +107,8 @@ def group_parts(group: ScoredGroup) -> GroupParts:
                 of_rows = chosen_rows(of_rows, ~is_beyond)
                 columns: list[npt.NDArray[Any]] = [column[~is_beyond] for column in computed]
                 computed = Computed(*columns)
+        elif part.over is not None:
+            computed = compute_over_periods(part, of_rows, group.scored.pairs)
         else:
             computed = Computed(*(getattr(of_rows, name) for name in COMPUTED))
         found[part] = _part(group, index, of_rows, computed, events)
@@ -116,8 +118,6 @@ def group_parts(group: ScoredGroup) -> GroupParts:
 def _part(group: ScoredGroup, index: int, rows: Rows, computed: Computed, events: Int64s) -> ComputedPart:
     """Return one part of these rows at events, of which it may lack some."""
     part = group.plan.parts[index]
-    if part.over is not None:
-        computed = compute_over_periods(part, rows, group.scored.pairs)
     if part.column is not None and holds_texts(part.column, group.table.schema):
         texts = texts_at(group.scored.pool, computed.whole)
         computed = computed._replace(whole=texts, lower_whole=texts, upper_whole=texts)
