@@ -45,7 +45,7 @@ def findings_of(typed: RuleFile, job: Job) -> list[dict[str, Any]]:
     """Return what is wrong with a rule that is valid, as `buckets rules check` finds it."""
     rule = typed.rules[0]
     written = {rule.rule_id: typed.written(rule.rule_id)}
-    report = look(Subject((rule,), epoch_ms(), job.event_schema, job.settings.engine, None, written))
+    report = look(Subject((rule,), epoch_ms(), job.event_schema, job.settings.engine, None, written, is_part=True))
     return [
         {
             "code": finding.code.code,

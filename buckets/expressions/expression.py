@@ -48,6 +48,8 @@ FUNCTIONS: Final = (
 
 
 LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)  # How a list may be called
+RULES_LIST: Final = "rules."
+"""With this begins the name of a list that rules write, as in `payerId IN LIST rules.blocked`."""
 PATTERN_TESTS: Final = {"like": "LIKE", "ilike": "ILIKE", "regexp": "REGEXP"}  # Of a text, each with its word in SQL
 TESTS: Final = ("in", *PATTERN_TESTS, "is_null", "in_list")
 """Conditions on one value, in which SQL and English have the NOT before their last word."""

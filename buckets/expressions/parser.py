@@ -24,6 +24,7 @@ from buckets.expressions.expression import (
     LIST_NAME,
     NUMBER_FUNCTIONS,
     PATTERN_TESTS,
+    RULES_LIST,
     WEEKEND,
     Expression,
     ExpressionError,
@@ -110,7 +111,7 @@ def parse_expression(text: str) -> Expression:
         dialect = Dialect.get_or_raise(DIALECT)
         tokens = dialect.tokenize(text)
         _check_tokens(tokens, text)
-        trees = dialect.parser().parse(_lists_in_brackets(_lists_as_names(_dates_as_calls(tokens))), text)
+        trees = dialect.parser().parse(_lists_in_brackets(_lists_as_names(_dates_as_calls(tokens)), text), text)
     except ExpressionError:
         raise
     except ParseError as error:
@@ -183,7 +184,7 @@ def _lists_as_names(tokens: list[Token]) -> list[Token]:
     return joined
 
 
-def _lists_in_brackets(tokens: list[Token]) -> list[Token]:
+def _lists_in_brackets(tokens: list[Token], text: str) -> list[Token]:
     """Return tokens with `IN (name)` for `IN LIST name`, which is no SQL, the name marked as that of a list."""
     bracketed: list[Token] = []
     rest = iter(tokens)
@@ -192,11 +193,15 @@ def _lists_in_brackets(tokens: list[Token]) -> list[Token]:
         if not is_list or token.token_type == TokenType.IDENTIFIER:
             bracketed.append(token)
             continue
-        name = next(rest, None)
+        name, of_rules = next(rest, None), ""
+        if name is not None and name.text == RULES_LIST.rstrip(".") and text[name.end + 1 : name.end + 2] == ".":
+            next(rest)
+            name, of_rules = next(rest, None), RULES_LIST
         if name is None or name.token_type == TokenType.STRING or LIST_NAME.fullmatch(name.text) is None:
             message = "IN LIST takes the name of a list, as in payerId IN LIST payroll; letters, digits and _"
             raise ExpressionError(message, token.start)
-        marks = ((TokenType.L_PAREN, "("), (TokenType.IDENTIFIER, _LIST_MARK + name.text), (TokenType.R_PAREN, ")"))
+        named = _LIST_MARK + of_rules + name.text
+        marks = ((TokenType.L_PAREN, "("), (TokenType.IDENTIFIER, named), (TokenType.R_PAREN, ")"))
         bracketed += [Token(kind, text, name.line, name.col, name.start, name.end) for kind, text in marks]
     return bracketed
 

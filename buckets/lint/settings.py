@@ -5,6 +5,7 @@ from math import prod
 
 from buckets.config.engine import raw_window_fault
 from buckets.duration import format_duration
+from buckets.expressions.expression import RULES_LIST
 from buckets.lint.logic import given
 from buckets.lint.subject import Code, Finding, Subject, event_facts
 from buckets.moment import minute_text, moment_ms
@@ -25,6 +26,7 @@ WHOLE = Code("B306", "100% of all keys is what a rule without `rollout` has; lea
 SHORT_WINDOW = Code(
     "B307", "a window of {length} holds events of {span} alone; write the length that is meant, as in 1s or 10m"
 )
+UNWRITTEN = Code("B308", "no rule writes {name}, so it is empty; correct the name, or give a rule `then: {{put: ...}}`")
 FEW_KEYS = Code(
     "B401",
     "grouping by {by} makes {count} of all events, and one core scores a key's events one after the other; group by a "
@@ -34,7 +36,8 @@ FEWEST = 8  # Fewer keys than this are few
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """Look at windows, groupings and policies of each rule."""
+    """Look at windows, groupings, lists and policies of each rule."""
+    written = {RULES_LIST + rule.then.put for rule in subject.rules if rule.then is not None}
     for rule in subject.rules:
         schema = subject.schema_of(rule)
         if subject.engine is not None and schema is not None:
@@ -46,6 +49,9 @@ def find(subject: Subject) -> Iterator[Finding]:
         yield from _short_windows(rule)
         yield from _groupings(rule, subject)
         yield from _policies(rule, subject)
+        for name in sorted({str(test.value) for test in rule.rules_list_tests}.difference(written)):
+            if not subject.is_part:
+                yield UNWRITTEN.at(rule, ("when",), name=name)
 
 
 def _short_windows(rule: Rule) -> Iterator[Finding]:

@@ -154,6 +154,7 @@ class Subject:
     events: EventSummary | None = None  # what a file of events has shown, if there is one
     # for each rule the fields that its file names, which tells a default from one that somebody wrote
     written: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    is_part: bool = False  # whether there may be other rules beside them
 
     def schema_of(self, rule: Rule) -> EventSchema | None:
         """Return the event schema of what a rule counts: that of events does not hold for alerts."""

@@ -99,6 +99,7 @@ def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
     if isinstance(rule.score, SqlScore):
         score = rule.score
         yield from _misfit("score", lambda: check_score_fits(score, kinds, schema))
+    yield from _rules_list_faults(rule, schema)
     for policy in rule.policies:
         for within, fault in policy.faults(rule.group_by, schema):
             yield (policy.field, *within), fault
@@ -135,6 +136,15 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             if feature.of in counted.arrays:
                 reason = f"{shown} is an array; {feature.function} can be of: {known}"
             yield (*location, "of", *(["of"] if feature.periods else [])), reason
+
+
+def _rules_list_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
+    keys: list[tuple[tuple[str, ...], str]] = [(("then", "key"), rule.then.key)] if rule.then is not None else []
+    keys += [(("when",), str(test.operands[0].value)) for test in rule.rules_list_tests]
+    for location, key in keys:
+        if schema.attributes.get(key) != "string":
+            texts = ", ".join(name for name, kind in schema.attributes.items() if kind == "string") or "none"
+            yield location, f"{short_line(repr(key))} cannot be the key of a list that rules write; one of {texts} can"
 
 
 def _misfit(field: str, check: Callable[[], None]) -> Iterator[Fault]:

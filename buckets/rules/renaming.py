@@ -87,6 +87,8 @@ def renamed_rule(rule: Rule, names: Names) -> Rule:
         written["when"] = renamed_sql(rule.when.text, without)
     if isinstance(rule.score, SqlScore):
         written["score"] = renamed_sql(rule.score.text, without)
+    if "then" in written:
+        written["then"]["key"] = mine.get(written["then"]["key"], written["then"]["key"])
     for snooze in written.get("snoozes", ()):
         if snooze.get("key") is not None:
             snooze["key"] = {mine.get(name, name): value for name, value in snooze["key"].items()}
@@ -100,7 +102,10 @@ def _names_of(rule: Rule, names: Names) -> Names:
 def _fields_of(rule: Rule) -> frozenset[str]:
     features = rule.features.values()
     of = {feature.of for feature in features if feature.of is not None}
-    return rule.filter_fields.union(rule.group_by, of, *(fields_of(feature.group_by or ()) for feature in features))
+    puts = () if rule.then is None else (rule.then.key,)
+    return rule.filter_fields.union(
+        rule.group_by, of, puts, *(fields_of(feature.group_by or ()) for feature in features)
+    )
 
 
 def _rename_grouping(written: dict[str, Any], names: Names) -> None:

@@ -18,14 +18,16 @@ from pydantic import (
     PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidatorFunctionWrapHandler,
+    field_serializer,
     field_validator,
     model_serializer,
     model_validator,
 )
 
 from buckets.aggregates.component import AVG, COUNT
-from buckets.duration import DurationMs
+from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, EventSchema
+from buckets.expressions.expression import LIST_NAME, RULES_LIST, Expression
 from buckets.moment import Moment, brief_time_text, moment_ms, moment_text
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.printable import capitalised, one_line, short_line
@@ -105,6 +107,26 @@ class Effective(BaseModel):
         return start_ms, last_ms if self.until is None else moment_ms(self.until)
 
 
+class ListPut(BaseModel):
+    """What an alert writes into a list: the key of its event, which is in the list from then on, for some time.
+
+    Attributes:
+        put: the name of the list; conditions call it `rules.NAME`.
+        key: the field of the event that is the key.
+        until_ms: for how long after the event the key is in the list, in ms.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    put: Annotated[str, Field(pattern=f"^{LIST_NAME.pattern}$")]
+    key: str = Field(min_length=1)
+    until_ms: DurationMs = Field(alias="until", gt=0)
+
+    @field_serializer("until_ms")
+    def _as_written(self, value: int) -> str:
+        return format_duration(value)
+
+
 def tag_fault(tag: str) -> str | None:
     """Return what is wrong with a tag, if anything."""
     if not tag or tag.strip() != tag:
@@ -154,6 +176,7 @@ class Rule(BaseModel):
     effective: Effective | None = None
     snoozes: tuple[Snooze, ...] = Field(default=(), max_length=MOST_SNOOZES)
     silence: dict[str, str] = Field(default_factory=dict)
+    then: ListPut | None = None
 
     @field_validator("rule_id", mode="before")
     @classmethod
@@ -203,7 +226,7 @@ class Rule(BaseModel):
                     f"has `features` or `when`, and `{both}`; write `aggregate`, `window`, `limit`, or the other two"
                 )
                 raise ValueError(message)
-            simple = {"features": self.features or None, "when": self.when}
+            simple = {"when": self.when}
         missing = next((name for name, value in simple.items() if value is None), None)
         if self.reset_on_alert and has_condition:
             message = "`reset_on_alert` goes with `aggregate`, `window` and `limit`, not with `features` and `when`"
@@ -217,7 +240,30 @@ class Rule(BaseModel):
         if missing is not None:
             message = f"`{missing}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
             raise ValueError(message)
-        return self._with_condition()
+        fault = self._with_condition()._lists_fault()
+        if fault is not None:
+            raise ValueError(fault)
+        return self
+
+    def _lists_fault(self) -> str | None:
+        """Return what is wrong with a list that it writes, or that rules write and it looks into, if anything."""
+        filtered = sorted(
+            name for where in self._filters for name in filter_lists(where) if name.startswith(RULES_LIST)
+        )
+        if filtered:
+            return f"rules write list {filtered[0]}, so it is looked into by `when` or `score`, and not by a filter"
+        tests = self.rules_list_tests
+        if tests and (self.on == "alerts" or self.limit is not None):
+            return (
+                f"a rule over events with `when` may look into {tests[0].value}, which rules write, and no other rule"
+            )
+        odd = next((test for test in tests if test.operands[0].operator != "field" or test.operands[0].is_array), None)
+        if odd is not None:
+            return f"the key of {odd.value} is a field of the event, as in payerId IN LIST {odd.value}"
+        if self.then is not None and (self.on == "alerts" or self.asks_alerts):
+            what = "of a rule over alerts" if self.on == "alerts" else "that follows from other alerts"
+            return f"then: an alert {what} writes no list, as it counts for no rule; leave `then` out"
+        return None
 
     def _alerts_fault(self, name: str) -> str | None:
         """Return what is wrong with a feature over alerts, if anything."""
@@ -279,8 +325,8 @@ class Rule(BaseModel):
 
     @property
     def asks_alerts(self) -> bool:
-        """Whether it is over events, and has features over alerts."""
-        return any(feature.on is not None for feature in self.features.values())
+        """Whether it is over events, and has features over alerts, or looks into a list that alerts write."""
+        return any(feature.on is not None for feature in self.features.values()) or bool(self.rules_list_tests)
 
     @property
     def is_count(self) -> bool:
@@ -316,8 +362,15 @@ class Rule(BaseModel):
 
     @property
     def lists(self) -> frozenset[str]:
-        """Return the lists that its filters, its condition and its score look into."""
-        return frozenset().union(*map(filter_lists, [*self._filters, *self._computed]))
+        """Return the lists of the job that its filters, its condition and its score look into."""
+        named = frozenset().union(*map(filter_lists, [*self._filters, *self._computed]))
+        return frozenset(name for name in named if not name.startswith(RULES_LIST))
+
+    @property
+    def rules_list_tests(self) -> tuple[Expression, ...]:
+        """Return the tests of its condition and its score that look into a list which rules write."""
+        tests = (test for sql in self._computed for test in sql.expression.list_tests())
+        return tuple(test for test in tests if str(test.value).startswith(RULES_LIST))
 
     @property
     def group_where(self) -> Filter:
@@ -367,12 +420,13 @@ class Rule(BaseModel):
     @property
     def longest_window(self) -> Window:
         """Return the window that it has which begins the earliest."""
-        return max((feature.window for feature in self.features.values()), key=lambda window: window.begins_ms)
+        windows = (feature.window for feature in self.features.values())
+        return max(windows, key=lambda window: window.begins_ms, default=_OWN_EVENT)
 
     @property
     def ends_ms(self) -> int:
         """Return how long before its event the last of its windows ends."""
-        return min(feature.window.offset_ms for feature in self.features.values())
+        return min((feature.window.offset_ms for feature in self.features.values()), default=0)
 
     def sentence(self) -> str:
         """Return the rule in English."""
@@ -398,8 +452,8 @@ class Rule(BaseModel):
         by = " and ".join(self.group_by)
         events = f"For {self.on} of the same {by}" if by else f"For all {self.on}"
         where = f" where {describe_filter(self.where)}" if self.where else ""
-        named = "; ".join(self._described(each) for each in self.named_features())
-        return f"{events}{where}: {condition_words(self.when)}; {named}"
+        parts = [condition_words(self.when), *map(self._described, self.named_features())]
+        return f"{events}{where}: {'; '.join(parts)}"
 
     def _described(self, each: NamedFeature) -> str:
         where = f" where {describe_filter(each.where)}" if each.where != self.where else ""
@@ -419,6 +473,7 @@ class Rule(BaseModel):
         return f"{each.name} is {phrase}{where}{by} over {each.feature.window.words_over(counted)}"
 
 
+_OWN_EVENT: Final = Window.model_validate({"length": "1ms"})  # Of a rule without features
 POLICY_FIELDS = tuple(Rule.model_fields)[[*Rule.model_fields].index("on") :]
 """Fields that are written only where they say something."""
 _DEFAULTS = {name: Rule.model_fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS}
@@ -454,6 +509,9 @@ def _sentences(rule: Rule) -> Iterator[str]:
         yield one_line(", ".join(marks))
     if rule.on == "alerts":
         yield "it counts alerts, not events"
+    if rule.then is not None:
+        for_how_long = format_duration(rule.then.until_ms)
+        yield f"an alert puts the {rule.then.key} of its event into the list {rule.then.put} for {for_how_long}"
     if rule.effective is not None:
         yield f"in effect {_between(rule.effective)}, by the time of events"
     if rule.rollout != WHOLE_SHARE:

@@ -28,6 +28,7 @@ from buckets.rules.group import COUNT_TRACK, Group, group_id, used_tracks
 from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.role import asks_alerts, fields_of
 from buckets.rules.rule import Rule
+from buckets.rules.written_lists import linked
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class RuleSet:
     fills_begun: int = 0  # the number of the last fill that was ever begun; 0: none was
     # by field, the name that it had first, where it has got another one; groups and their keys go by it
     first_names: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def evaluated(self) -> tuple[Rule, ...]:
+        """All rules as they are evaluated, with features that say what rules have written into lists."""
+        return linked(self.rules)
 
     @cached_property
     def filling(self) -> dict[int, Group]:
@@ -72,7 +78,7 @@ class RuleSet:
         asked = tuple(group for group in self.alert_groups if asks_alerts(group.fields))
         if not asked:
             return None
-        rules = tuple(rule for rule in self.rules if rule.asks_alerts)
+        rules = tuple(rule for rule in self.evaluated if rule.asks_alerts)
         return RuleSet(self.version, rules, (*self.groups, *asked), self.columns, first_names=self.first_names)
 
     @cached_property
@@ -108,7 +114,7 @@ class RuleSet:
         found: dict[tuple[str, ...], list[Rule]] = {}
         here = {rule.rule_id for group in self.groups for rule in group.spanning_rules}
         known = {group.group_id for group in self.groups}
-        for rule in self.rules:
+        for rule in self.evaluated:
             identities = tuple(self.identities(rule)) if rule.rule_id in here else ()
             if identities and known.issuperset(identities):
                 found.setdefault(identities, []).append(rule)
@@ -180,7 +186,7 @@ class _Record(msgspec.Struct, omit_defaults=True):
 def _groups(rules: Iterable[Rule], first_names: Mapping[str, str]) -> dict[str, Group]:
     """Return the groups of rules by their ids; what their timelines hold is not known yet."""
     groups: dict[str, Group] = {}
-    for rule in rules:
+    for rule in linked(rules):
         for fields, where in rule.groupings() if rule.is_in_force else ():
             identity = group_id(fields, where, rule.on, first_names)
             on = "alerts" if asks_alerts(fields) else rule.on

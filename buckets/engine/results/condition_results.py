@@ -107,19 +107,20 @@ class _FiredRows(NamedTuple):
 
 def all_warm(judged: Judged, rows: Int64s) -> Flags:
     """Return whether no window of a feature can lack something, at some of the events."""
-    return np.all([of.warm[rows] for of in judged.features.values()], axis=0)
+    return np.all([np.ones(len(rows), np.bool_), *(of.warm[rows] for of in judged.features.values())], axis=0)
 
 
 def all_exact(judged: Judged, rows: Int64s) -> Flags:
     """Return whether all features are known to the last digit, at some of the events."""
-    return np.all([of.values.exact[rows] for of in judged.features.values()], axis=0)
+    exact = (of.values.exact[rows] for of in judged.features.values())
+    return np.all([np.ones(len(rows), np.bool_), *exact], axis=0)
 
 
 def term_texts(judged: Judged, rows: Int64s, texts: RuleTexts) -> list[str]:
     """Return the features at some of the events, as JSON text: a list of objects, in the order of the rule."""
     of_features = zip(texts.term_starts, judged.features.values(), strict=True)
     terms = [_terms(start, of, rows) for start, of in of_features]
-    return [f"[{', '.join(of_event)}]" for of_event in zip(*terms, strict=True)]
+    return [f"[{', '.join(of[row] for of in terms)}]" for row in range(len(rows))]
 
 
 def _columns(rules: Sequence[_FiredRows], numbers: Int64s, chosen: Int64s) -> dict[str, pa.Array]:

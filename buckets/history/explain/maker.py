@@ -95,7 +95,7 @@ class Explainer:
         return self._explain(rule, Target(alerts.take(np.array([0])), "alerts"), came, None, notes)
 
     def _rule(self, target: Target, rule_id: str) -> Rule | None:
-        rules = self.past.rule_set(target.batch_id).rules
+        rules = self.past.rule_set(target.batch_id).evaluated
         return next((rule for rule in rules if rule.rule_id == rule_id and rule.state != "DELETE"), None)
 
     def _not_evaluated(self, rule: Rule | None, target: Target, came: int, reasons: Iterable[Reason]) -> Explanation:

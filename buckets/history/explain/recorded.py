@@ -244,12 +244,13 @@ def rule_then(past: Past, rule: Rule, target: Target) -> RuleThen:
     """Return the rule as it was, and who made it so."""
     cut = past.cuts[target.batch_id]
     made, change = past.versions.latest_change(rule.rule_id, cut.ruleset_version) or (None, None)
+    as_written = {each.rule_id: each for each in past.rule_set(target.batch_id).rules}[rule.rule_id]
     return RuleThen(
         rule_id=rule.rule_id,
         version=rule.version,
         state=rule.state,
-        sentence=rule.sentence(),
-        written=rule.model_dump(by_alias=True, mode="json"),
+        sentence=as_written.sentence(),
+        written=as_written.model_dump(by_alias=True, mode="json"),
         ruleset_version=cut.ruleset_version,
         author="" if change is None else change.author,
         reason="" if change is None else change.reason,
