@@ -73,6 +73,7 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
     written |= {"where": where} if where else {}
     window = st.sampled_from(["1s", "5s", "20s"])
     left = st.sampled_from(["closed", "open"])
+    writes = True
     if draw(st.booleans()):
         function = draw(st.sampled_from(SHORT_FUNCTIONS))
         aggregate = {"function": function} | ({"measure": "amount"} if function != "count" else {})
@@ -126,7 +127,13 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
         ]
         named = next((name for name, kind in kinds.items() if kind == "number"), "n")
         written["score"] = draw(st.sampled_from([0, 40, "n * 3 + 5", f"7 * {named} - n", f"{named} / 3"]))
-        written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
+        looks = draw(st.sampled_from([[]] * 4 + [["payer IN LIST rules.seen"], ["kind NOT IN LIST rules.seen"]]))
+        when = draw(st.sampled_from([" AND ", " OR "])).join([*tests, *looks, "n > -2"])
+        written |= {"features": features, "when": when}
+        writes = not looks and all("on" not in feature for feature in features.values())
+    if writes and draw(st.integers(0, 2)) == 0:
+        key, until = draw(st.sampled_from(["payer", "kind"])), draw(st.sampled_from(["1ms", "5s", "20s"]))
+        written["then"] = {"put": "seen", "key": key, "until": until}
     return Rule.model_validate(written | draw(policies()))
 
 
@@ -224,8 +231,8 @@ def check_windows(found: Explanation, rows: list[Row]) -> None:
     own = found.event.position
     written = {} if found.rule is None else found.rule.written.get("features", {})
     for feature in found.features:
-        if written.get(feature.name, {}).get("on"):
-            continue
+        if written.get(feature.name, {}).get("on") or feature.name.startswith("seen_"):
+            continue  # of alerts
         begin_ms = feature.start_ms + (feature.left == "open")
         inside = [
             (row["t"], row["position"])

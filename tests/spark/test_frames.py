@@ -42,6 +42,7 @@ RULES = bs.rules(
             "window": {"length": "1m"},
             "limit": {"operator": ">", "value": "60"},
             "cooldown": "30s",
+            "then": {"put": "watched", "key": "payer", "until": "5m"},
         },
         {
             "rule_id": "many",
@@ -82,6 +83,12 @@ OVER_ALERTS = bs.rules(
                 "of_role": {"on": "alerts", "function": "count", "window": "10m", "group_by": ["kind AS payer"]},
             },
             "when": "own + of_role >= 2",
+        },
+        {
+            "rule_id": "watched",
+            "group_by": ["payer"],
+            "score": "amount",
+            "when": "kind IN LIST rules.watched OR payer NOT IN LIST rules.watched AND amount > 90",
         },
     ]
 )
