@@ -466,9 +466,11 @@ class EventSchema(Checked):
             }
         )
         time = self.event_time.field
+        others = {name: tuple(alias for alias in old if alias != name) for name, old in of(self.aliases).items()}
         return self.model_copy(
             update={
                 "identity": identity,
+                "aliases": {name: old for name, old in others.items() if old},
                 "event_time": self.event_time.model_copy(update={"field": names.get(time, time)}),
                 **{role: of(getattr(self, role)) for role in ("attributes", "measures", "arrays", "origins")},
                 "derive": {name: renamed_sql(text, names) for name, text in self.derive.items()},

@@ -12,7 +12,7 @@ _INTRO = """\
 # Rules
 
 What a rule may say. A rule file is YAML 1.2 with a list `rules`, and optionally `tests`. A rule has `aggregate`,
-`window` and `limit`, or `when`, mostly with `features`. [Write rules](../guides/write-rules.md) explains both forms with
+`window` and `limit`, or `when` with its `features`. [Write rules](../guides/write-rules.md) explains both forms with
 examples; `buckets rules schema` prints the same as a JSON schema for editors.
 
 """

@@ -135,7 +135,7 @@ def in_old_names(job: Pipeline, names) -> Pipeline:
     SHARDS,
     SHARDS,
     st.sampled_from([evicted.LATENESS_MS, 0, 25, 300]),
-    st.sampled_from([{}, NAMES, {"payer": "a0payer"}, {"amount": "other"}]),
+    st.sampled_from([{}, NAMES, {"payer": "a0payer"}, {"amount": "paid_x"}]),
     evicted.LATE,
     evicted.COLLISION,
 )

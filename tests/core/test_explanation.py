@@ -98,6 +98,7 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             features[name] |= {"half_life": "700ms"} if AGGREGATES[function].needs_half_life else {}
             if draw(st.integers(0, 4)) == 0:
                 features[name] = draw(over_periods())
+                function = features[name]["function"]
             is_of_periods = isinstance(features[name].get("of"), dict)
             counted = draw(st.sampled_from([None, *WHERES, {}]))
             components = AGGREGATES[function].components(counts_all=False)
@@ -105,10 +106,10 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             if may_compare and all(each.operation < PERCENTILE or each.operation > PAIRS for each in components):
                 counted = draw(st.sampled_from([counted, counted, "n >= this.n", "kind <> this.kind AND n > -1"]))
             features[name] |= {} if counted is None or AGGREGATES[function].needs_steps else {"where": counted}
-            if AGGREGATES[function].needs_steps:
-                features[name] |= draw(st.sampled_from(SEQUENCES)) | {"window": draw(window)}
             if AGGREGATES[function].needs_time:
                 features[name] |= draw(st.sampled_from(ABSENCES))
+            elif AGGREGATES[function].needs_steps:
+                features[name] |= draw(st.sampled_from(SEQUENCES)) | {"window": draw(window)}
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], ["kind AS payer"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
             if draw(st.integers(0, 5)) == 0:

@@ -157,3 +157,18 @@ def test_entries_stay_while_rules_change_and_go_with_the_rule_that_wrote_them():
         alerts = [decoder.table(ALERTS, payload) for payload in [results.payloads.get(ALERTS)] if payload]
         fired.append(sorted(rule_id for each in alerts for rule_id in each["rule_id"].to_pylist()))
     assert fired == [["large"], ["large", "r"], ["often"], []]
+
+
+def test_a_rule_without_features_is_about_its_event_alone():
+    rule = rule_of({"rule_id": "r", "group_by": ["payer"], "when": "amount > 3 AND bene <> 'x'", "score": "amount + 1"})
+    rows = [row | {"amount": Decimal(at)} for at, row in enumerate(rows_of(*[("p", "q")] * 6, (None, "q"), ("p", "x")))]
+    results = buckets.Evaluator([rule], SCHEMA).recorded(table(rows))
+    assert [(row["event_id"], row["fired"]) for row in results.evaluations.to_pylist()] == [
+        *((f"e{at}", at > 3) for at in range(6)),
+        ("e7", False),
+    ]
+    alerts = results.alerts.to_pylist()
+    assert [(row["event_id"], row["score"], row["terms"], row["warm"]) for row in alerts] == [
+        ("e4", 5, "[]", True),
+        ("e5", 6, "[]", True),
+    ]
