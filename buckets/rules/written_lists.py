@@ -11,7 +11,7 @@ alone, is explained by the alerts, and lies in the state as timelines of alerts 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from buckets.duration import format_duration
 from buckets.expressions.expression import RULES_LIST, Expression, normalise, to_sql
@@ -23,7 +23,6 @@ from buckets.rules.rule import Rule
 from buckets.rules.score import SqlScore
 
 _NOTHING: Final = Expression("number", value=parse_decimal("0"))
-_Sql = TypeVar("_Sql", bound=SqlFilter)
 Found = Mapping[tuple[str, str], Expression]
 """By the field that is the key and the name of a list, whether some alert has put it there."""
 
@@ -54,8 +53,11 @@ def _linked(rule: Rule, writers: Mapping[str, Sequence[Rule]]) -> Rule:
             entries.append(Expression(">", (Expression("field", value=of_writer), _NOTHING)))
         if entries:
             found[field, name] = entries[0] if len(entries) == 1 else Expression("or", tuple(entries))
-    when = _with(rule.when, found)
-    score = _with(rule.score, found) if isinstance(rule.score, SqlScore) else rule.score
+    condition, score = normalise(_replaced(rule.when.expression, found)), rule.score
+    if isinstance(score, SqlScore):
+        number = _replaced(score.expression, found)
+        score = SqlScore(number, to_sql(number))
+    when = SqlFilter(condition, to_sql(condition))
     return rule.model_copy(update={"features": features, "when": when, "score": score})
 
 
@@ -78,11 +80,6 @@ def _alerts_of(writer: Rule, field: str) -> Feature:
             "group_by": [field if field == writer.then.key else f"{field}{AS}{writer.then.key}"],
         }
     )
-
-
-def _with(sql: _Sql, found: Found) -> _Sql:
-    expression = normalise(_replaced(sql.expression, found))
-    return replace(sql, expression=expression, text=to_sql(expression))
 
 
 def _replaced(expression: Expression, found: Found) -> Expression:

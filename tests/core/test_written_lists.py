@@ -159,6 +159,14 @@ def test_entries_stay_while_rules_change_and_go_with_the_rule_that_wrote_them():
     assert fired == [["large"], ["large", "r"], ["often"], []]
 
 
+def test_a_score_looks_into_a_list():
+    score = "CASE WHEN bene IN LIST rules.a THEN 10 * amount ELSE amount END"
+    reader = rule_of({"rule_id": "r", "group_by": ["bene"], "when": "amount > 0", "score": score})
+    rows = rows_of(("p", "q"), ("x", "p"), ("p", "y"))
+    results = buckets.Evaluator([reader, rule_of(WRITERS[0] | {"then": PUT})], SCHEMA).recorded(table(rows))
+    assert [row["score"] for row in results.alerts.to_pylist() if row["rule_id"] == "r"] == [3, 30, 3]
+
+
 def test_a_rule_without_features_is_about_its_event_alone():
     rule = rule_of({"rule_id": "r", "group_by": ["payer"], "when": "amount > 3 AND bene <> 'x'", "score": "amount + 1"})
     rows = [row | {"amount": Decimal(at)} for at, row in enumerate(rows_of(*[("p", "q")] * 6, (None, "q"), ("p", "x")))]
