@@ -10,7 +10,6 @@ from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.kafka.sender import Sender
 from buckets.lists.base import RESERVED, Entry
-from buckets.lists.list_file import LONGEST_KEY
 from buckets.moment import iso_text
 from buckets.verdicts.verdict import Verdict
 from buckets.verdicts.verdict_table import append_verdicts, verdict_table
@@ -25,18 +24,28 @@ def list_settings(job: Job, name: str) -> ListSettings:
     return job.settings.lists[name]
 
 
-def latest_entry(job: Job, name: str, key: str) -> Entry | None:
-    """Return what a list has for a key, as the latest batches see it; None where it has nothing.
+def latest_entry(job: Job, name: str, key: str) -> tuple[str, Entry] | None:
+    """Return what a list has for a key, as the latest batches see it, with its key there; None where it has nothing.
 
-    BucketsError if the job has no such list, or no batch has seen it yet.
+    In a list of networks that is the most specific one that contains the key. BucketsError if the job has no such list,
+    it can have no such key, or no batch has seen it yet.
     """
-    list_settings(job, name)
+    key = list_key(job, name, key)
     lists = Checkpoint(job.checkpoint).lists
     latest = lists.latest(name)
     if latest is None:
         message = f"list {name!r}: no batch has seen it yet; run the job"
         raise BucketsError(message)
-    return lists.index(name, latest.number).get(key)
+    return lists.index(name, latest.number).find(key)
+
+
+def list_key(job: Job, name: str, written: str) -> str:
+    """Return a key of a list in its one form; BucketsError if the job has no such list, or it is no key of it."""
+    try:
+        return list_settings(job, name).form.read(written)
+    except ValueError as error:
+        message = f"list {name!r}: {error}"
+        raise BucketsError(message) from None
 
 
 def entry_fields(entry: Entry) -> dict[str, str]:
@@ -64,9 +73,7 @@ def check_change(job: Job, name: str, key: str) -> str:
     if settings.topic is None:
         message = f"list {name!r} is in {settings.place}, and only lists in topics are changed here; change it there"
         raise BucketsError(message)
-    if not 0 < len(key) <= LONGEST_KEY:
-        message = f"list {name!r}: a key has 1 to {LONGEST_KEY:,} characters, and {len(key):,} are given"
-        raise BucketsError(message)
+    list_key(job, name, key)
     return settings.topic
 
 
@@ -76,7 +83,11 @@ def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
     Fields are `until`, `author`, `reason`, and values for `lookup`. BucketsError as `check_change`, or if the broker
     refuses the message.
     """
-    _send(job, check_change(job, name, key), [(key, json.dumps(dict(fields), ensure_ascii=False), {})])
+    _send(
+        job,
+        check_change(job, name, key),
+        [(list_key(job, name, key), json.dumps(dict(fields), ensure_ascii=False), {})],
+    )
 
 
 def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> None:
@@ -85,7 +96,7 @@ def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> No
     BucketsError as `put_entry`.
     """
     headers = {field: text for field, text in signed.items() if text}
-    _send(job, check_change(job, name, key), [(key, None, headers)])
+    _send(job, check_change(job, name, key), [(list_key(job, name, key), None, headers)])
 
 
 def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:

@@ -31,6 +31,7 @@ def show(
     Examples:
       buckets lists show --conf conf/kafka.yaml
       buckets lists show payroll p17 --conf conf/kafka.yaml
+      buckets lists show pairs '["p1","b7"]' --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
     if name is not None:
@@ -58,11 +59,11 @@ def _show_entry(job: Job, name: str, key: str | None) -> None:
     if key is None:
         message = f"list {name!r}: name a key of it"
         raise BucketsError(message)
-    entry = latest_entry(job, name, key)
-    if entry is None:
+    found = latest_entry(job, name, key)
+    if found is None:
         message = f"list {name!r}: its latest version has no entry {key!r}"
         raise BucketsError(message)
-    echo_json({"key": key, **entry_fields(entry)}, indent=None)
+    echo_json({"key": found[0], **entry_fields(found[1])}, indent=None)
 
 
 def put(

@@ -1,15 +1,18 @@
 """The lists of a job: where each comes from, and a check that the lists of rules are there."""
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
 from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
+from buckets.lists.keys import MOST_PARTS, KeyForm, Match
+from buckets.printable import counted
 from buckets.rules.rule import Rule
 from buckets.validation import did_you_mean
 
+ColumnName = Annotated[str, Field(min_length=1)]
 ListName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 
 
@@ -20,13 +23,26 @@ class ListSettings(Settings):
         kind: a CSV or YAML file, a Delta table, or a compacted topic of one partition.
         path: the file or the table.
         topic: the topic: keys are those of the list, values JSON objects, or null to remove an entry.
-        key: the column of a file or table that holds the key.
+        key: the column of a file or table that holds the key; or the columns of a key of up to four parts, which in a
+            topic are the texts of a JSON array such as `["p1", "b7"]`.
+        match: `cidr` if keys are networks such as 10.0.0.0/8, in which addresses are looked for.
     """
 
     kind: Literal["file", "delta", "kafka"]
     path: str = ""
     topic: TopicName | None = None
-    key: str = Field(default="key", min_length=1)
+    key: ColumnName | Annotated[list[ColumnName], Field(min_length=1, max_length=MOST_PARTS)] = "key"
+    match: Match = "text"
+
+    @property
+    def form(self) -> KeyForm:
+        """What its keys are made of."""
+        return KeyForm(self.parts, self.match)
+
+    @property
+    def parts(self) -> int:
+        """How many columns make up a key."""
+        return 1 if isinstance(self.key, str) else len(self.key)
 
     @property
     def place(self) -> str:
@@ -34,25 +50,45 @@ class ListSettings(Settings):
         return self.path if self.topic is None else f"topic {self.topic}"
 
     def _faults(self) -> Iterator[str]:
-        needed, wrong = ("topic", {"path", "key"}) if self.kind == "kafka" else ("path", {"topic"})
+        needed, wrong = ("topic", {"path"}) if self.kind == "kafka" else ("path", {"topic"})
+        wrong |= {"key"} if self.kind == "kafka" and self.parts == 1 else set()
         if not getattr(self, needed):
             yield f"a list of kind {self.kind} needs `{needed}`"
         for name in sorted(self.model_fields_set & wrong):
             yield f"{name}: a list of kind {self.kind} has no such field"
+        if not isinstance(self.key, str) and len(set(self.key)) < self.parts:
+            yield "key: a column is there twice; leave one of them out"
+        if self.match == "cidr" and self.parts > 1:
+            yield "key: a list of networks has one column as its key"
 
 
-def list_fault(rule: Rule, known: Collection[str]) -> str | None:
-    """Return what is wrong with a rule that looks into a list that there is not; None if nothing is."""
+class Keyed(Protocol):
+    """A list of which is known what its keys are made of."""
+
+    @property
+    def parts(self) -> int:
+        """How many columns make up a key."""
+
+
+def list_fault(rule: Rule, known: Mapping[str, Keyed]) -> str | None:
+    """Return what is wrong with a rule that looks into a list that there is not, or by another key; None if nothing."""
     unknown = sorted(rule.lists.difference(known))
     if not unknown:
-        return None
+        return next((_key_fault(name, parts, known[name].parts) for name, parts in sorted(rule.list_keys)), None)
     there = ", ".join(sorted(known)) or "none"
     what_to_do = did_you_mean(unknown[0], known) or "; add it under `lists`, or correct the name"
     return f"there is no list {unknown[0]!r}; lists there: {there}{what_to_do}"
 
 
-def list_faults(origin: str, rules: Iterable[Rule], known: Collection[str]) -> Iterator[str]:
-    """Yield the rules that look into a list that there is not."""
+def _key_fault(name: str, given: int, parts: int) -> str | None:
+    if given == parts:
+        return None
+    key = "one value" if parts == 1 else f"({', '.join('abcd'[:parts])})"
+    return f"a key of list {name!r} has {counted(parts, 'part')}, and {given} in the rule; write {key} IN LIST {name}"
+
+
+def list_faults(origin: str, rules: Iterable[Rule], known: Mapping[str, Keyed]) -> Iterator[str]:
+    """Yield the rules that look into a list that there is not, or by another key."""
     for rule in rules:
         fault = list_fault(rule, known)
         if fault is not None:

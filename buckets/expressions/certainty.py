@@ -47,6 +47,7 @@ from buckets.expressions.number_functions import (
 )
 from buckets.expressions.text_functions import CHANGED_TEXTS, COMPARED_TEXTS, compared_texts, match
 from buckets.lists.index import ListsAt
+from buckets.lists.keys import joined_text
 from buckets.time_zone import local_ms
 
 Truths = frozenset[bool | None]  # What a condition may be: true, false, or NULL, which is unknown
@@ -203,21 +204,25 @@ def _membership(expression: Expression, row: _Row) -> Truths:
 
 
 def _list_test(expression: Expression, row: _Row) -> _Found:
-    """Return what a list says of a key: a text, or a field of the event, which is known."""
-    key = _value(expression.operands[0], row)
-    if isinstance(key, Interval):
-        key = frozenset([plain_text(key.lower)])
+    """Return what a list says of a key: texts, or fields of the event, which are known."""
     lists, name = row.lists, str(expression.value)
 
-    def look_up(key: str | bool) -> bool | str | None:
+    def look_up(*parts: str) -> bool | str | None:
         assert lists is not None
-        keys = pa.array([str(key).lower() if isinstance(key, bool) else key], pa.string())
+        keys = pa.array([parts[0] if len(parts) == 1 else joined_text(parts)], pa.string())
         if expression.operator == "in_list":
             return bool(lists.contain(name, keys)[0].as_py())
         value: str | None = lists.values(name, keys, str(expression.operands[1].value))[0].as_py()
         return value
 
-    return _each(look_up, key)
+    return _each(look_up, *(_key_part(part, row) for part in expression.key_parts))
+
+
+def _key_part(expression: Expression, row: _Row) -> frozenset[Any] | None:
+    found = _value(expression, row)
+    if isinstance(found, Interval):
+        return frozenset([plain_text(found.lower)])
+    return _each(lambda part: str(part).lower() if isinstance(part, bool) else part, found)
 
 
 def _comparison(expression: Expression, row: _Row) -> Truths:

@@ -32,6 +32,7 @@ from buckets.expressions.number_functions import (
 from buckets.expressions.text_functions import CHANGED_TEXTS, COMPARED_TEXTS, compared_texts, match
 from buckets.list_columns import rows_of_elements
 from buckets.lists.index import ListsAt
+from buckets.lists.keys import joined
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.time_zone import local_ms
 
@@ -198,6 +199,8 @@ class _Evaluation:
 
     def _key(self, expression: Expression) -> pa.Array:
         """Return keys of a list as texts, one a row."""
+        if expression.operator == "tuple":
+            return joined([self._key(part) for part in expression.operands])
         found = self.value(expression)
         if isinstance(found, Numbers):
             return texts_of(found)

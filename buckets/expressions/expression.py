@@ -84,7 +84,8 @@ class Expression:
 
     # `text`, `number`, `boolean`, `field`; a comparison, `and`, `or`, `not`, `in` (whose first operand is looked for
     # among the others), `like`, `ilike`, `regexp`, `is_null`; arithmetic, `negate`; `zone` (an instant as it is in a
-    # time zone); `in_list` (whose operand is a key), `lookup` (a key, and the name of a value as a text); `case`
+    # time zone); `in_list` (whose operand is a key), `lookup` (a key, and the name of a value as a text); `tuple`, the
+    # parts of a key; `case`
     # (conditions, each followed by its value, and what there is otherwise, which may lack); or a function's name
     operator: str
     operands: tuple["Expression", ...] = ()  # in the order in which they are written
@@ -112,6 +113,12 @@ class Expression:
     def otherwise(self) -> tuple["Expression", ...]:
         """What a `case` is where none of its conditions is true; nothing if that is NULL."""
         return self.operands[2 * len(self.cases) :]
+
+    @property
+    def key_parts(self) -> tuple["Expression", ...]:
+        """The parts of the key of what looks into a list."""
+        key = self.operands[0]
+        return key.operands if key.operator == "tuple" else (key,)
 
     @property
     def is_literal(self) -> bool:
@@ -240,6 +247,8 @@ def _written(expression: Expression) -> tuple[str, int]:
         return written, _BINDING["negate"] if written.startswith("-") else _ATOM
     if operator == "field":
         return quoted_name(str(expression.value)), _ATOM
+    if operator == "tuple":
+        return f"({', '.join(map(to_sql, operands))})", _ATOM
     if operator == "lookup":
         return f"lookup({expression.value}, {', '.join(map(to_sql, operands))})", _ATOM
     if operator == "case":

@@ -32,6 +32,7 @@ from buckets.expressions.expression import (
     fault,
 )
 from buckets.expressions.number_functions import plain_text
+from buckets.lists.keys import MOST_PARTS
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.validation import VARIABLE
 
@@ -251,6 +252,7 @@ class _Reader:
             exp.AtTimeZone: self._zone,
             exp.Column: self._field,
             exp.Neg: self._negate,
+            exp.Tuple: self._stray_tuple,
             exp.Anonymous: self._number_function,
         }
 
@@ -325,7 +327,7 @@ class _Reader:
             raise self._refused(node)
         named = [each.name for each in node.expressions if isinstance(each, exp.Column)]
         if named and named[0].startswith(_LIST_MARK):
-            key = self.read(node.this, depth)
+            key = self._key(node.this, depth)
             return Expression("in_list", (key,), named[0].removeprefix(_LIST_MARK), at=_place(node))
         members = [self.read(each, depth) for each in node.expressions]
         for member in members:
@@ -468,8 +470,22 @@ class _Reader:
                 node,
                 "lookup takes a list, a key and the name of a value, as in lookup(merchants, merchantId, 'category')",
             )
-        operands = (self.read(others[0], depth), self.read(others[1], depth))
+        operands = (self._key(others[0], depth), self.read(others[1], depth))
         return Expression("lookup", operands, named.name, at=_place(node))
+
+    def _key(self, node: exp.Expr, depth: int) -> Expression:
+        """Return the key of a list: one value, or several in brackets."""
+        node = node.unnest()
+        if not isinstance(node, exp.Tuple):
+            return self.read(node, depth)
+        if not 2 <= len(node.expressions) <= MOST_PARTS:
+            raise _fault(node, f"the key of a list has 1 to {MOST_PARTS} parts, not {len(node.expressions)}")
+        return Expression("tuple", tuple(self.read(part, depth + 1) for part in node.expressions), at=_place(node))
+
+    def _stray_tuple(self, node: exp.Expr, depth: int) -> Expression:
+        raise _fault(
+            node, "values in brackets are the key of a list alone, as in (payerId, beneficiaryId) IN LIST pairs"
+        )
 
 
 def plain(number: Decimal) -> Decimal:

@@ -155,7 +155,7 @@ class _Writer:
             return f"({'; '.join([*cases, *(f'else {self._side(other)}' for other in expression.otherwise)])})"
         if operator == "lookup":
             return f"{_written(operands[1])} of {self._operand(operands[0])} in the list {expression.value}"
-        return f"{operator}({', '.join(map(self._side, operands))})"
+        return f"{'' if operator == 'tuple' else operator}({', '.join(map(self._side, operands))})"
 
     def _arithmetic(self, expression: Expression) -> str:
         operator, (first, second) = expression.operator, expression.operands
@@ -339,15 +339,18 @@ def _is_date(text: str) -> bool:
 
 
 def _list_test(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
-    key = expression.operands[0]
-    kind = kind_of(key, fields)
-    if kind in ELEMENT_KINDS and expression.operator == "in_list":
-        return "boolean"
-    if kind == "time" or kind in ELEMENT_KINDS:
-        message = f"the key of a list is a text, a number, or true or false, and {to_sql(key)} is {_ARTICLES[kind]}"
-        raise ExpressionError(message, expression.at)
-    if kind != "text" and key.operator != "field":
-        raise fault(expression, f"the key of a list is a plain field, or a text, and {to_sql(key)} is computed")
+    parts = expression.key_parts
+    for part in parts:
+        kind, shown = kind_of(part, fields), to_sql(part)
+        if kind in ELEMENT_KINDS and expression.operator == "in_list" and len(parts) == 1:
+            return "boolean"
+        if kind == "time" or kind in ELEMENT_KINDS:
+            message = f"the key of a list is a text, a number, or true or false, and {shown} is {_ARTICLES[kind]}"
+            raise ExpressionError(message, expression.at)
+        if kind != "text" and part.operator not in ("field", *TIME_PARTS):
+            raise fault(
+                expression, f"the key of a list is a plain field, a text or a part of a time, and {shown} is computed"
+            )
     return "boolean" if expression.operator == "in_list" else "text"
 
 

@@ -12,7 +12,8 @@ from buckets.errors import BucketsError, kind_and_line
 from buckets.feeds.feed import Feed, ListRead, WatchedFiles, watched_table
 from buckets.lists.base import Changes, ListBase
 from buckets.lists.index import ListIndex, difference
-from buckets.lists.list_file import base_of, read_list
+from buckets.lists.keys import Match
+from buckets.lists.list_file import Key, base_of, read_list
 from buckets.rules.rule import Rule
 
 LOOK_EVERY_S = 0.2
@@ -29,13 +30,12 @@ class ListBook:
         keep_all: bool = False,
     ) -> None:
         """Keep a book of lists by name; `keep_all` also keeps versions that no batch can be run again with."""
-        self.names = frozenset(feeds)
         self._versions, self._batches = checkpoint.lists, checkpoint.batches
         self._feeds = dict(feeds)
         self._say = say
         self._keep_all = keep_all
         self._newest: dict[str, ListVersion] = {}
-        self._indices: dict[str, ListIndex] = {}
+        self.in_force: dict[str, ListIndex] = {}
         self._untaken: dict[str, ListRead] = {}
         self._faults: dict[str, str] | None = None
         self._said: dict[str, str] = {}
@@ -57,7 +57,7 @@ class ListBook:
             latest = self._versions.latest(name)
             if latest is not None:
                 self._newest[name] = latest
-                self._indices[name] = self._versions.index(name, latest.number)
+                self.in_force[name] = self._versions.index(name, latest.number)
             feed.start(latest.position if latest is not None and latest.origin == feed.origin else None)
             self._take(name, feed.read())
         if self._feeds:
@@ -103,7 +103,11 @@ class ListBook:
         """Make a new version of what a feed says, if it says anything."""
         while read.faults:
             self._report(name, read.faults.pop(0))
-        before = self._indices.get(name, ListIndex.of({}))
+        form = read.form if read.whole is None else read.whole.form
+        before = self.in_force.get(name)
+        is_new = before is None or before.form != form
+        if before is None or is_new:
+            before = ListIndex.of({}, form)
         changes: Changes | None
         if read.whole is not None:
             index, changes, changed = difference(before, read.whole)
@@ -115,11 +119,11 @@ class ListBook:
                 different = {key: entry for (key, entry), there in pairs if entry != there}
             index, changes, changed = before.with_changes(different), different, len(different)
         last = self._newest.get(name)
-        if not changed and last is not None:
+        if not changed and not is_new:
             return
         origin = self._feeds[name].origin
-        version, index = self._versions.keep(name, index, changes, origin, read.position, changed)
-        self._indices[name], self._newest[name] = index, version
+        version, index = self._versions.keep(name, index, None if is_new else changes, origin, read.position, changed)
+        self.in_force[name], self._newest[name] = index, version
         if version.base == version.number and last is not None and not self._keep_all:
             needed = self._batches.oldest_lists().get(name, last.number)
             self._versions.forget(name, min(needed, last.number))
@@ -138,14 +142,15 @@ class ListBook:
 
 
 class WholeList(Feed[ListRead]):
-    """A feed of the entries in a file or a table, which is read again after each change; column `key` has the keys."""
+    """A feed of the entries in a file or a table, which is read again after each change."""
 
-    def __init__(self, path: Path, key: str = "key", is_table: bool = False) -> None:
+    def __init__(self, path: Path, key: Key = None, match: Match = "text", is_table: bool = False) -> None:
+        """Follow a file or a table; key and match are those of `load_list`."""
         self.origin = str(path)
         self._watched: WatchedFiles[ListBase] = (
-            watched_table(path, lambda: read_list_table(path, key))
+            watched_table(path, lambda: read_list_table(path, key, match))
             if is_table
-            else WatchedFiles(path, lambda: read_list(path, key))
+            else WatchedFiles(path, lambda: read_list(path, key, match))
         )
 
     def start(self, position: TopicPosition | None) -> None:
@@ -165,8 +170,8 @@ class WholeList(Feed[ListRead]):
         return ListRead(whole=whole)
 
 
-def read_list_table(path: Path, key: str) -> ListBase:
+def read_list_table(path: Path, key: Key, match: Match = "text") -> ListBase:
     """Read a list from a Delta table."""
     table = open_named(path, lambda why: f"list {path}: is not a Delta table ({why}); make one, or correct the path")
     rows = query(table, "select * from rows", f"list {path}", "restore a version")
-    return base_of(rows, key, f"list {path}")
+    return base_of(rows, key, f"list {path}", match)

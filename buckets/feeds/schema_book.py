@@ -135,5 +135,6 @@ def open_list(
         assert job.settings.kafka is not None
         from buckets.feeds.topics import ListTopic
 
-        return ListTopic(job.settings.kafka, settings.topic, on_remark)
-    return WholeList(location(settings.path), settings.key, is_table=settings.kind == "delta")
+        return ListTopic(job.settings.kafka, settings.topic, on_remark, settings.form)
+    is_table = settings.kind == "delta"
+    return WholeList(location(settings.path), settings.key, settings.match, is_table)

@@ -10,6 +10,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from buckets.checkpoint.topic_generations import TopicPosition
@@ -20,7 +21,8 @@ from buckets.kafka.faults import Broker
 from buckets.kafka.follower import CAUGHT_UP_WITHIN_S, Follower, TopicMessage
 from buckets.kafka.sender import Sender
 from buckets.lists.base import Entry
-from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
+from buckets.lists.keys import TEXT_KEYS, KeyForm
+from buckets.lists.list_file import read_moment_ms
 from buckets.rules.change import parse_change
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule
@@ -32,7 +34,7 @@ R = TypeVar("R", bound=Read)
 class WatchedTopic(ABC, Feed[R]):
     """Collects what the messages of a topic say until it is asked for."""
 
-    blank: type[R]  # Nothing new, to which messages add what they say
+    blank: Callable[[], R]  # Nothing new, to which messages add what they say
     what: str  # What the topic changes
     setting = ""  # What an error about the topic begins with
     caught_up_within_s = CAUGHT_UP_WITHIN_S  # How long a start waits until the end of the topic is reached
@@ -189,13 +191,22 @@ MOST_FAULTS = 20  # So many messages that are not valid are reported one by one 
 class ListTopic(WatchedTopic[ListRead]):
     """A feed of the changes of a list in a topic."""
 
-    blank = ListRead
     what = "a list"
     # A topic of a million entries is read in less, also on a busy machine.
     caught_up_within_s = 600.0
 
+    def __init__(
+        self, kafka: KafkaSettings, topic: str, on_remark: Callable[[str], None], form: KeyForm = TEXT_KEYS
+    ) -> None:
+        """Follow `topic`, whose keys have a form."""
+        self.blank, self._form = partial(ListRead, form=form), form
+        super().__init__(kafka, topic, on_remark)
+        if form != TEXT_KEYS:
+            # Entries that were read under other keys are read again.
+            self.origin += f", {form.parts} columns, {form.match}"
+
     def _take(self, read: ListRead, message: TopicMessage, place: str) -> None:
-        key, entry = read_entry(message.key, message.value)
+        key, entry = read_entry(message.key, message.value, self._form)
         read.changes[key] = entry
 
     def _refuse(self, read: ListRead, message: TopicMessage, place: str, reason: str) -> None:
@@ -209,12 +220,9 @@ class ListTopic(WatchedTopic[ListRead]):
         )
 
 
-def read_entry(key: bytes | None, value: bytes | None) -> tuple[str, Entry | None]:
+def read_entry(key: bytes | None, value: bytes | None, form: KeyForm = TEXT_KEYS) -> tuple[str, Entry | None]:
     """Return a message as a key and its entry, None to remove it; raises ValueError if it is neither."""
-    name = _text(key, "the key")
-    if not name or len(name) > LONGEST_KEY:
-        message = f"the key must have 1 to {LONGEST_KEY:,} characters, and has {len(name):,}"
-        raise ValueError(message)
+    name = form.read(_text(key, "the key"))
     if value is None:
         return name, None
     try:

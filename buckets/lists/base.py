@@ -5,9 +5,11 @@ for. Keys whose hashes are equal stand side by side, and their texts decide: a c
 answer.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, prefixes_of
 
 _NO_VALUES: Final[Mapping[str, str]] = MappingProxyType({})
 RESERVED: Final = ("key", "until", "author", "reason")
@@ -53,6 +57,7 @@ Changes = Mapping[str, Entry | None]  # By key, its entry from now on; None wher
 
 Int64s = npt.NDArray[np.int64]
 _HASH: Final = "hash"
+_FORM: Final = "keys"
 _FIXED: Final = {
     "key": pa.large_string(),
     "until_ms": pa.int64(),
@@ -113,13 +118,14 @@ class ListBase:
 
     table: pa.Table  # of `entries_table`, sorted by the hash of the key, each column in one piece
     hashes: npt.NDArray[np.uint64]  # uint64 `(entries,)`, ascending
+    form: KeyForm = TEXT_KEYS  # what its keys are made of
 
     @classmethod
-    def of(cls, table: pa.Table) -> "ListBase":
+    def of(cls, table: pa.Table, form: KeyForm = TEXT_KEYS) -> "ListBase":
         """Return a table of entries as a base, sorted. Cost: O(entries log entries)."""
         hashes = hashes_of(table["key"])
         order = np.argsort(hashes, kind="stable")
-        return cls(table.take(pa.array(order)).combine_chunks(), hashes[order])
+        return cls(table.take(pa.array(order)).combine_chunks(), hashes[order], form)
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -127,12 +133,20 @@ class ListBase:
     def write(self, path: str) -> None:
         """Write it into a file, for `open_base`; it is on the disk then."""
         whole = self.table.append_column(_HASH, pa.array(self.hashes))
-        whole = whole.replace_schema_metadata({_PROBE: _probe()})
+        form = {"parts": self.form.parts, "match": self.form.match}
+        written = json.dumps({"form": form, "prefixes": sorted(self.prefixes)})
+        whole = whole.replace_schema_metadata({_PROBE: _probe(), _FORM: written})
         with open(path, "wb") as file:
             with pa.ipc.new_file(file, whole.schema) as writer:
                 writer.write_table(whole, max_chunksize=max(len(self), 1))
             file.flush()
             os.fsync(file.fileno())
+
+    @cached_property
+    def prefixes(self) -> frozenset[Prefix]:
+        """The prefixes of its networks; none in a list of other keys."""
+        networks = self.key_texts(np.arange(len(self))) if self.form.match == "cidr" else []
+        return prefixes_of(networks)
 
     def first_repeated(self) -> str | None:
         """Return a key that stands in it twice; None where there is none."""
@@ -197,11 +211,15 @@ def _taken(column: pa.ChunkedArray, rows: Int64s) -> pa.Array:
 def open_base(path: str) -> ListBase:
     """Read what `write` has written; its columns stay in the file until they are asked for."""
     table = pa.ipc.open_file(pa.memory_map(path)).read_all()
-    entries = table.drop_columns([_HASH])
-    if (table.schema.metadata or {}).get(_PROBE.encode()) != _probe().encode():
-        return ListBase.of(entries.replace_schema_metadata())
+    entries, metadata = table.drop_columns([_HASH]).replace_schema_metadata(), table.schema.metadata or {}
+    keys = json.loads(metadata.get(_FORM.encode(), '{"form": {}, "prefixes": []}'))
+    if metadata.get(_PROBE.encode()) != _probe().encode():
+        return ListBase.of(entries, KeyForm(**keys["form"]))
     hashes = table[_HASH].chunk(0).to_numpy() if len(table) else np.zeros(0, np.uint64)
-    return ListBase(entries.replace_schema_metadata(), hashes)
+    base = ListBase(entries, hashes, KeyForm(**keys["form"]))
+    # Told by the file, since they would have to be read from all of its keys.
+    vars(base)["prefixes"] = frozenset((version, bits) for version, bits in keys["prefixes"])
+    return base
 
 
 def _probe() -> str:

@@ -4,8 +4,9 @@ A change makes a new index that shares the base with the old one, and a copy of 
 has grown, `compacted` makes a new base.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from buckets.errors import BucketsError
 from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, concatenated, hashes_of, table_of
+from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, networks_around, prefixes_of
 
 MOST_CHANGES: Final = 2_000  # With more changes than this, and more than one in fifty entries, a base is made of them
 _SHARE: Final = 50
@@ -29,9 +31,24 @@ class ListIndex:
     changes: Changes = field(default_factory=dict)  # what has changed since
 
     @classmethod
-    def of(cls, entries: Mapping[str, Entry]) -> "ListIndex":
-        """Return a list of entries."""
-        return cls(ListBase.of(table_of(dict(entries))))
+    def of(cls, entries: Mapping[str, Entry], form: KeyForm = TEXT_KEYS) -> "ListIndex":
+        """Return a list of entries, by keys of its form."""
+        return cls(ListBase.of(table_of(dict(entries)), form))
+
+    @property
+    def form(self) -> KeyForm:
+        """What its keys are made of."""
+        return self.base.form
+
+    @property
+    def parts(self) -> int:
+        """How many columns make up a key."""
+        return self.form.parts
+
+    @cached_property
+    def _prefixes(self) -> frozenset[Prefix]:
+        changed = [key for key, entry in self.changes.items() if entry is not None and self.form.match == "cidr"]
+        return self.base.prefixes | prefixes_of(changed)
 
     def with_changes(self, changes: Changes) -> "ListIndex":
         """Return the list after changes. Cost: O(changes since the base)."""
@@ -48,7 +65,8 @@ class ListIndex:
         rows = self.base.find(changed, hashes_of(changed)) if len(changed) else np.zeros(0, np.int64)
         kept[rows[rows >= 0]] = False
         new = {key: entry for key, entry in self.changes.items() if entry is not None}
-        return ListIndex(ListBase.of(concatenated([self.base.table.filter(pa.array(kept)), table_of(new)])))
+        table = concatenated([self.base.table.filter(pa.array(kept)), table_of(new)])
+        return ListIndex(ListBase.of(table, self.form))
 
     def entries(self) -> int:
         """Return how many entries there are, with those that have expired. Cost: O(changes since the base)."""
@@ -72,17 +90,40 @@ class ListIndex:
                 entries[others[number]] = entry
         return entries
 
+    def find(self, key: str) -> tuple[str, Entry] | None:
+        """Return a key with its entry, as `get` has it; of networks the most specific one that contains a network."""
+        keys = [key]
+        if self.form.match == "cidr":
+            address, _, length = key.rpartition("/")
+            prefixes = ((version, bits) for version, bits in self._prefixes if bits <= int(length))
+            keys = [networks[0].as_py() for networks in networks_around(pa.array([address]), prefixes)]
+        entries = zip(keys, self.get_all(keys), strict=True)
+        return next(((found, entry) for found, entry in entries if entry is not None), None)
+
     def contain(self, keys: pa.Array, times_ms: npt.NDArray[np.int64]) -> pa.BooleanArray:
         """Return whether it has keys that count at some times, both `(rows,)`; null where the key is."""
-        looked_up = _LookedUp.of(self, keys)
-        return pa.array(looked_up.counting(times_ms), mask=looked_up.is_null)
+        found = np.zeros(len(keys), np.bool_)
+        for looked_up in self._look_up(keys):
+            found |= looked_up.counting(times_ms)
+        return pa.array(found, mask=keys.is_null().to_numpy(zero_copy_only=False))
 
     def values(self, keys: pa.Array, times_ms: npt.NDArray[np.int64], name: str) -> pa.Array:
-        """Return a value of keys at some times, both `(rows,)`; null where the key is, or there is none."""
-        looked_up = _LookedUp.of(self, keys)
-        texts = looked_up.values(name).take(pa.array(looked_up.codes))
-        counting = pa.array(looked_up.counting(times_ms) & ~looked_up.is_null)
-        return pc.if_else(counting, texts, pa.scalar(None, pa.string()))
+        """Return a value of keys at some times, both `(rows,)`; null where the key is, or there is none.
+
+        Of networks, the most specific one counts that contains the address and has not expired.
+        """
+        found, is_open = pa.nulls(len(keys), pa.string()), np.ones(len(keys), np.bool_)
+        for looked_up in self._look_up(keys):
+            counting = looked_up.counting(times_ms) & is_open
+            found = pc.if_else(pa.array(counting), looked_up.values(name).take(pa.array(looked_up.codes)), found)
+            is_open &= ~counting
+        return found
+
+    def _look_up(self, keys: pa.Array) -> Iterator["_LookedUp"]:
+        """Yield what it has for keys; of networks for those that contain them, the most specific first."""
+        is_cidr = self.form.match == "cidr"
+        for texts in networks_around(keys, self._prefixes) if is_cidr else (keys,):
+            yield _LookedUp.of(self, texts)
 
 
 @dataclass(frozen=True)
@@ -115,7 +156,7 @@ class _LookedUp:
         return cls(index, codes, is_null, rows, changed)
 
     def counting(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which rows have an entry that counts at their time."""
+        """Return which rows have a key with an entry that counts at their time."""
         there, limited, until_ms = (
             self.rows >= 0,
             np.zeros(len(self.rows), np.bool_),
@@ -130,7 +171,7 @@ class _LookedUp:
             limited[number], until_ms[number] = entry.until_ms is not None, entry.until_ms or 0
         codes = self.codes
         counting: npt.NDArray[np.bool_] = there[codes] & (~limited[codes] | (times_ms < until_ms[codes]))
-        return counting
+        return counting & ~self.is_null
 
     def values(self, name: str) -> pa.Array:
         """Return a value of each key, whether its entry counts or not."""

@@ -1,6 +1,6 @@
 """Lists in files: CSV with a header, or YAML."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -12,59 +12,65 @@ import pyarrow.csv as pacsv
 from buckets.errors import BucketsError, first_line
 from buckets.lists.base import RESERVED, ListBase, entries_table
 from buckets.lists.index import ListIndex
+from buckets.lists.keys import LONGEST_KEY, MOST_PARTS, KeyForm, Match, joined, network_texts
 from buckets.moment import moment_ms
 from buckets.stores.location import as_input, location
 from buckets.stores.store_path import StoreError
 from buckets.yaml_file import parse_yaml, read_text
 
 MOST_ENTRIES: Final = 20_000_000
-LONGEST_KEY: Final = 1_000  # Characters of the longest key
+Key = str | Sequence[str] | None
+"""The columns that make up a key; None: `key`, or `network` in a list of networks, or `key1`, `key2` and so on."""
 
 
-def load_list(path: Path | str, key: str = "key") -> ListIndex:
+def load_list(path: Path | str, key: Key = None, match: Match = "text") -> ListIndex:
     """Read a list from a file.
 
     Args:
         path: a CSV file with a header, or a YAML file with a list of keys or of mappings. Besides the key, `until`,
             `author` and `reason` may be there; all else are values for `lookup`.
-        key: the column that holds the key.
+        key: the column that holds the key, or up to four of them. None: `key`, or if the file has no such column
+            `network`, whose networks are matched as by `cidr`, or `key1`, `key2` and so on.
+        match: `cidr` if keys are networks, in which addresses are looked for.
 
     Raises:
         BucketsError: the file cannot be read, or is not such a list; says where and why.
     """
-    return ListIndex(read_list(location(str(path)), key))
+    return ListIndex(read_list(location(str(path)), key, match))
 
 
-def read_list(path: Path, key: str = "key") -> ListBase:
+def read_list(path: Path, key: Key = None, match: Match = "text") -> ListBase:
     """Read a list from a file, as `load_list` does."""
     rows = _yaml_rows(path, key) if path.suffix.lower() in (".yaml", ".yml") else _csv_rows(path)
-    return base_of(rows, key, f"list {path}")
+    return base_of(rows, key, f"list {path}", match)
 
 
-def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
-    """Return a table of any columns as a list.
+def base_of(rows: pa.Table, key: Key, origin: str, match: Match = "text") -> ListBase:
+    """Return a table of any columns as a list; key and match are those of `load_list`.
 
     BucketsError if there is no such column, a key is missing, too long or given twice, or an `until` is no moment.
     """
-    if key not in rows.column_names:
-        message = f"{origin}: there is no column {key!r}; columns there: {', '.join(rows.column_names)}"
+    keys, form = _key_columns(rows, key, match)
+    missing = [name for name in keys if name not in rows.column_names]
+    if missing:
+        message = f"{origin}: there is no column {missing[0]!r}; columns there: {', '.join(rows.column_names)}"
         raise BucketsError(message)
     if len(rows) > MOST_ENTRIES:
         message = (
             f"{origin}: has {len(rows):,} entries, and at most {MOST_ENTRIES:,} are read; make several lists of it"
         )
         raise BucketsError(message)
-    names = [name for name in rows.column_names if name != key and name not in RESERVED]
+    names = [name for name in rows.column_names if name not in (*keys, *RESERVED)]
     try:
-        texts = {name: _texts(rows[name]) for name in (key, "author", "reason", *names) if name in rows.column_names}
+        texts = {name: _texts(rows[name]) for name in (*keys, "author", "reason", *names) if name in rows.column_names}
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         message = f"{origin}: a column cannot be read as texts ({first_line(error)}); write texts or numbers"
         raise BucketsError(message) from None
-    _check_keys(texts[key], origin)
-    missing = pa.nulls(len(rows), pa.large_string())
+    key_texts = _key_texts([texts[name] for name in keys], form, origin)
+    nothing = pa.nulls(len(rows), pa.large_string())
     until = _until_ms(rows["until"], origin) if "until" in rows.column_names else pa.nulls(len(rows), pa.int64())
-    author, reason = (texts.get(name, missing) for name in ("author", "reason"))
-    base = ListBase.of(entries_table(texts[key], until, author, reason, {name: texts[name] for name in names}))
+    author, reason = (texts.get(name, nothing) for name in ("author", "reason"))
+    base = ListBase.of(entries_table(key_texts, until, author, reason, {name: texts[name] for name in names}), form)
     repeated = base.first_repeated()
     if repeated is not None:
         message = f"{origin}: the key {repeated!r} is there twice; leave one of them out"
@@ -87,15 +93,38 @@ def _texts(column: pa.ChunkedArray) -> pa.Array:
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
 
 
-def _check_keys(keys: pa.Array, origin: str) -> None:
+def _key_columns(rows: pa.Table, key: Key, match: Match) -> tuple[Sequence[str], KeyForm]:
+    """Return the columns of keys, and what keys are made of."""
+    if key is not None or "key" in rows.column_names:
+        keys = ["key"] if key is None else [key] if isinstance(key, str) else key
+    elif "network" in rows.column_names:
+        keys, match = ["network"], "cidr"
+    else:
+        numbered = (f"key{part}" for part in range(1, MOST_PARTS + 1))
+        keys = [name for name in numbered if name in rows.column_names] or ["key"]
+    if match == "cidr" and len(keys) > 1:
+        message = f"a list of networks has one column as its key, not {', '.join(keys)}"
+        raise BucketsError(message)
+    return keys, KeyForm(len(keys), match)
+
+
+def _key_texts(columns: Sequence[pa.Array], form: KeyForm, origin: str) -> pa.Array:
+    keys = columns[0] if form.parts == 1 else joined(columns)
     if keys.null_count:
         row = pc.index(keys.is_null(), True).as_py() + 1
         message = f"{origin}: entry {row:,} has no key; write one, or leave the entry out"
         raise BucketsError(message)
+    if form.match == "cidr":
+        try:
+            return network_texts(keys)
+        except ValueError as error:
+            message = f"{origin}: {error}"
+            raise BucketsError(message) from None
     longest = pc.max(pc.utf8_length(keys)).as_py() or 0
     if longest > LONGEST_KEY:
         message = f"{origin}: a key has {longest:,} characters, and {LONGEST_KEY:,} are the limit"
         raise BucketsError(message)
+    return keys
 
 
 def _until_ms(column: pa.ChunkedArray, origin: str) -> pa.Array:
@@ -147,7 +176,8 @@ def _csv_rows(path: Path) -> pa.Table:
         raise BucketsError(message) from None
 
 
-def _yaml_rows(path: Path, key: str) -> pa.Table:
+def _yaml_rows(path: Path, key: Key) -> pa.Table:
+    key = key if isinstance(key, str) else "key"
     data, _ = parse_yaml(read_text(path, "list"), path, "list")
     if not isinstance(data, list):
         message = f"list {path}: must be a list of keys, or of mappings such as {{{key}: p1, until: 2026-12-31}}"
@@ -160,7 +190,7 @@ def _yaml_rows(path: Path, key: str) -> pa.Table:
             message = f"list {path}: entry {number}: {wrong or 'a name'} is neither text nor a number; write one"
             raise BucketsError(message)
         rows.append({name: _scalar_text(value) for name, value in fields.items()})
-    names = dict.fromkeys([key, *(name for row in rows for name in row)])
+    names = dict.fromkeys(name for row in rows for name in row) or [key]
     return pa.table({name: pa.array([row.get(name) for row in rows], pa.large_string()) for name in names})
 
 

@@ -221,10 +221,11 @@ class Expected(BaseModel):
         return frozenset(written) if isinstance(written, dict) else frozenset()
 
 
+_KEYS = [{"required": keys} for keys in (["key"], ["network"], ["key1", "key2"])]
 ListEntry = Annotated[
     dict[str, FieldValue],
     BeforeValidator(lambda value: value if isinstance(value, dict) else {"key": _plain(value)}),
-    WithJsonSchema({"anyOf": [_SCALAR, {"type": "object", "additionalProperties": _SCALAR, "required": ["key"]}]}),
+    WithJsonSchema({"anyOf": [_SCALAR, {"type": "object", "additionalProperties": _SCALAR, "anyOf": _KEYS}]}),
 ]
 """An entry of a list: its key alone, or a mapping of `key`, `until` and values."""
 
@@ -239,7 +240,9 @@ class RuleTest(BaseModel):
     start: FieldValue = Field(default=None, description="Event time of `at: 0s`, as in 2026-01-05T00:00:00Z.")
     defaults: dict[str, EventValue] = Field(default_factory=dict, description="Fields of every event without them.")
     lists: dict[str, tuple[ListEntry, ...]] = Field(
-        default_factory=dict, description="The lists that rules look into: keys, or mappings of `key` and values."
+        default_factory=dict,
+        description="The lists that rules look into: keys, or mappings of `key` and values; in place of `key` may "
+        "stand `network`, or `key1`, `key2` and so on.",
     )
     given: Annotated[
         Annotated[tuple[GivenEvent, ...], Field(min_length=1), Tag(LIST_OF_EVENTS)]

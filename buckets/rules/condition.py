@@ -38,6 +38,11 @@ class SqlFilter:
         """The lists that it looks into."""
         return frozenset(self.expression.lists())
 
+    @property
+    def list_keys(self) -> frozenset[tuple[str, int]]:
+        """The lists that it looks into, each with the number of parts of a key."""
+        return frozenset((str(test.value), len(test.key_parts)) for test in self.expression.list_tests())
+
     def needed_fields(self, schema: EventSchema) -> list[str]:
         """Return the fields that its evaluation needs, each once: those that it names, the time for lists."""
         times = [schema.event_time.field] if self.lists else []

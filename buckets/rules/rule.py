@@ -373,6 +373,12 @@ class Rule(BaseModel):
         return tuple(test for test in tests if str(test.value).startswith(RULES_LIST))
 
     @property
+    def list_keys(self) -> frozenset[tuple[str, int]]:
+        """Return the lists that it looks into, each with the number of parts of a key."""
+        sql = (where for where in [*self._filters, *self._computed] if isinstance(where, SqlFilter))
+        return frozenset().union(*(where.list_keys for where in sql))
+
+    @property
     def group_where(self) -> Filter:
         """Return the filter of its groups.
 

@@ -34,6 +34,7 @@ from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleFeed, RuleRead
 from buckets.feeds.lists import ListBook, WholeList
 from buckets.feeds.rules.rule_book import RuleBook, RuleFiles
+from buckets.lists.keys import KeyForm
 from buckets.monitor.words import TimeNotes
 from buckets.rules.change import changes_between
 from buckets.rules.revision import Refusal
@@ -243,6 +244,7 @@ class LiveFrame:
     order: Sequence[Column]  # the order within a batch
     engine: EngineSettings  # what decides results
     lists: Mapping[str, Path]  # by name, the files of lists
+    list_keys: Mapping[str, KeyForm]  # by name, what the keys of lists are made of
     features: bool  # whether features are computed
     evaluations: bool  # whether evaluations are
     flags: bool  # whether features say of each whether it is exact, and whether it is warm
@@ -338,7 +340,7 @@ class LiveFrame:
         schema, engine = self.schema, self.engine
 
         def fault(rule: Rule) -> str | None:
-            return list_fault(rule, self.lists) or raw_window_fault(rule, engine, schema)
+            return list_fault(rule, self.list_keys) or raw_window_fault(rule, engine, schema)
 
         with told_as("INVALID_RULES"):
             check_rules(rules, schema)
@@ -392,7 +394,7 @@ def stream(
         message = f"checkpoint: must be the path of a folder, not {checkpoint!r}"
         raise FrameError(message, "INVALID_CHECKPOINT")
     words, order = _order(frame, order_by)
-    read_lists(lists or {}, are_files=True)
+    list_keys = {name: each.form for name, each in read_lists(lists or {}, are_files=True).items()}
     live = LiveFrame(
         frame=frame,
         rules=read_rules(rules),
@@ -403,6 +405,7 @@ def stream(
         order=order,
         engine=engine_settings(engine),
         lists={name: _absolute(path) for name, path in (lists or {}).items()},
+        list_keys=list_keys,
         features=features,
         evaluations=evaluations,
         flags=flags,

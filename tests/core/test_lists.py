@@ -286,7 +286,7 @@ def test_a_rule_names_the_lists_that_it_looks_into(as_worded):
     named = features_rule("payments > 1 AND lookup(shops, kind, 'a') = 'b'", where="payer NOT IN LIST payroll")
     assert named.lists == {"shops", "payroll"}
     with pytest.raises(BucketsError, check=as_worded):
-        refuse(list_faults("conf", [named], {"payroll"}))
+        refuse(list_faults("conf", [named], {"payroll": ListIndex.of({})}))
 
 
 # Events

@@ -7,6 +7,7 @@ from buckets.changes.list_entries import (
     check_change,
     entry_fields,
     latest_entry,
+    list_key,
     list_settings,
     put_entry,
     read_values,
@@ -41,6 +42,7 @@ def one(asked: Asked) -> View:
     settings = list_settings(job, name)
     latest = Checkpoint(job.checkpoint).lists.latest(name)
     found = latest_entry(job, name, key) if key else None
+    key, entry = (key, None) if found is None else found
     return View(
         "list.html",
         {
@@ -48,8 +50,8 @@ def one(asked: Asked) -> View:
             "settings": settings,
             "version": latest,
             "key": key,
-            "entry": None if found is None else entry_fields(found),
-            "values": "" if found is None else "\n".join(f"{value}={text}" for value, text in found.values.items()),
+            "entry": None if entry is None else entry_fields(entry),
+            "values": "" if entry is None else "\n".join(f"{value}={text}" for value, text in entry.values.items()),
             "rules": _rules(asked, name),
         },
     )
@@ -106,7 +108,8 @@ def _before(asked: Asked, name: str, key: str) -> Fields | None:
     if Checkpoint(asked.site.job.checkpoint).lists.latest(name) is None:
         return None
     found = latest_entry(asked.site.job, name, key)
-    return None if found is None else entry_fields(found)
+    is_there = found is not None and found[0] == list_key(asked.site.job, name, key)
+    return entry_fields(found[1]) if found is not None and is_there else None
 
 
 def _typed(asked: Asked) -> Fields:

@@ -1,0 +1,210 @@
+"""The keys of a list: texts, the values of several columns, or networks in which addresses lie.
+
+Every key is one text in the index. Of several columns it is their JSON array, `["p1","b7"]`; of a network its address
+and prefix length, `10.0.0.0/8`. An address is found by its prefixes, the longest first:
+
+    10.1.2.3 in a list with networks of 16 and 8 bits: looks for 10.1.0.0/16, then for 10.0.0.0/8
+"""
+
+import ipaddress
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MOST_PARTS: Final = 4  # Columns of the longest key
+LONGEST_KEY: Final = 1_000  # Characters of the longest key
+Match = Literal["text", "cidr"]
+"""How keys are found: by their text, or as the networks that contain an address."""
+Prefix = tuple[int, int]
+"""The version of IP of a network, and the bits of its prefix."""
+_OCTET: Final = "(?:0|[1-9][0-9]{0,2})"
+_IPV4: Final = r"^(?P<a>O)\.(?P<b>O)\.(?P<c>O)\.(?P<d>O)(?P<prefix>/(?:0|[1-9][0-9]?))?$".replace("O", _OCTET)
+_OCTETS: Final = pa.array([str(octet) for octet in range(256)], pa.large_string())
+_quote: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class KeyForm:
+    """What the keys of a list are made of."""
+
+    parts: int = 1  # columns of a key
+    match: Match = "text"
+
+    def read(self, written: str) -> str:
+        """Return the one text of a key as somebody writes it; ValueError if it is none of such a list."""
+        if self.match == "cidr":
+            written = network_text(written)
+        elif self.parts > 1:
+            written = self._of_parts(written)
+        if not 0 < len(written) <= LONGEST_KEY:
+            message = f"a key has 1 to {LONGEST_KEY:,} characters, and {len(written):,} are given"
+            raise ValueError(message)
+        return written
+
+    def _of_parts(self, written: str) -> str:
+        try:
+            values = json.loads(written)
+        except (ValueError, RecursionError):
+            values = None
+        texts = isinstance(values, list) and all(isinstance(value, str) and value for value in values)
+        if not texts or len(values) != self.parts:
+            example = joined_text([f"k{part}" for part in range(1, self.parts + 1)])
+            message = f"a key of this list is a JSON array of {self.parts} texts such as {example}, not {written!r}"
+            raise ValueError(message)
+        return joined_text(values)
+
+
+TEXT_KEYS: Final = KeyForm()  # Of one column
+
+
+def joined_text(parts: Iterable[str]) -> str:
+    """Return the key of several values."""
+    return f"[{','.join(map(_quote, parts))}]"
+
+
+def joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """Return the keys of several columns of texts, `(rows,)` each; null where one of them is."""
+    quoted = ([None if text is None else _quote(text) for text in part.to_pylist()] for part in parts)
+    inside = _joined_by(",", *(pa.array(texts, pa.large_string()) for texts in quoted))
+    return _joined_by("", pa.scalar("[", inside.type), inside, pa.scalar("]", inside.type))
+
+
+def _joined_by(separator: str, *texts: pa.Array | pa.Scalar) -> pa.Array:
+    return pc.binary_join_element_wise(*texts, pa.scalar(separator, pa.large_string()))
+
+
+# --- networks ---------------------------------------------------------------------------------------------------
+
+
+def network_text(written: str) -> str:
+    """Return a network or an address in its one form, IPv4 also where it is mapped into IPv6; ValueError if none."""
+    try:
+        network: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.ip_network(written)
+    except ValueError:
+        raise ValueError(_no_network(written)) from None
+    if network.version == 6 and network.prefixlen >= 96:
+        mapped = ipaddress.IPv6Address(int(network.network_address)).ipv4_mapped
+        network = network if mapped is None else ipaddress.IPv4Network((int(mapped), network.prefixlen - 96))
+    return f"{_address_text(network.version, int(network.network_address))}/{network.prefixlen}"
+
+
+def _no_network(written: str) -> str:
+    try:
+        around = ipaddress.ip_network(written, strict=False)
+    except ValueError:
+        return f"{written!r} is no network; write one such as 10.0.0.0/8 or 2001:db8::/32, or an address"
+    return f"{written!r} has bits behind its prefix; write {around}, or the address alone"
+
+
+def network_texts(written: pa.Array) -> pa.Array:
+    """Return networks as `network_text` does each; ValueError names the first that is none, and its row from 1."""
+    octets, is_ipv4, prefixes = _ipv4_of(written)
+    masks = _mask(32, np.minimum(prefixes, 32))
+    is_plain = is_ipv4 & (prefixes <= 32) & (octets & ~masks == 0)
+    texts = _ipv4_texts(octets, pc.cast(pa.array(prefixes), pa.large_string()))
+    others = np.flatnonzero(~is_plain)
+    if not len(others):
+        return texts
+    found: list[str] = []
+    for row, text in zip(others.tolist(), written.take(pa.array(others)).to_pylist(), strict=True):
+        try:
+            found.append(network_text(text))
+        except ValueError as error:
+            message = f"entry {row + 1:,}: {error}"
+            raise ValueError(message) from None
+    return pc.replace_with_mask(texts, pa.array(~is_plain), pa.array(found, pa.large_string()))
+
+
+def prefixes_of(networks: pa.Array | Collection[str]) -> frozenset[Prefix]:
+    """Return the prefixes that the networks of a list have."""
+    if isinstance(networks, pa.Array):
+        # Its last four characters have the prefix of each network.
+        is_ipv6 = pc.match_substring(networks, ":")
+        ends = {6: networks.filter(is_ipv6), 4: networks.filter(pc.invert(is_ipv6))}
+        tails = {version: pc.unique(pc.utf8_slice_codeunits(texts, -4)).to_pylist() for version, texts in ends.items()}
+        return frozenset((version, int(tail.rpartition("/")[2])) for version in tails for tail in tails[version])
+    return frozenset((6 if ":" in text else 4, int(text.rpartition("/")[2])) for text in networks)
+
+
+def networks_around(addresses: pa.Array, prefixes: Iterable[Prefix]) -> Iterator[pa.DictionaryArray]:
+    """Yield the networks of some prefixes in which addresses lie, `(rows,)` each, the longest prefixes first.
+
+    They are null where the text is no address, or one of the other version of IP.
+    """
+    coded = addresses.dictionary_encode()
+    codes, texts = coded.indices, coded.dictionary.cast(pa.large_string())
+    octets, is_ipv4, _ = _ipv4_of(texts, are_addresses=True)
+    ipv6, is_ipv6 = _ipv6_of(texts, octets, is_ipv4)
+    versions = {4: is_ipv4, 6: is_ipv6}
+    for version, bits in sorted(prefixes, key=lambda prefix: prefix[1], reverse=True):
+        places = np.cumsum(versions[version]) - 1
+        if not len(places) or places[-1] < 0:
+            continue
+        if version == 4:
+            masked = octets[is_ipv4] & _mask(32, np.array(bits))
+            networks = _ipv4_texts(masked, pa.scalar(str(bits), pa.large_string()))
+        else:
+            mask = (1 << 128) - (1 << (128 - bits))
+            found: dict[int, str] = {}
+            for address in ipv6:
+                if address & mask not in found:
+                    found[address & mask] = f"{_address_text(6, address & mask)}/{bits}"
+            networks = pa.array([found[address & mask] for address in ipv6], pa.large_string())
+        of_text = pa.array(places, pa.int32(), mask=~versions[version])
+        yield pa.DictionaryArray.from_arrays(of_text.take(codes), networks)
+
+
+def _address_text(version: int, number: int) -> str:
+    return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))
+
+
+def _mask(width: int, bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the masks of prefixes of so many bits, int64."""
+    return (1 << width) - (np.int64(1) << (width - bits))
+
+
+def _ipv4_of(
+    texts: pa.Array, are_addresses: bool = False
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """Return the addresses of texts as numbers, which of them are such, and their prefixes, 32 where there is none."""
+    parts = pc.extract_regex(texts, _IPV4)
+    is_one = parts.is_valid().to_numpy(zero_copy_only=False)
+    number = np.zeros(len(texts), np.int64)
+    for name in "abcd":
+        octet = pc.cast(pc.struct_field(parts, name), pa.int64()).fill_null(0).to_numpy()
+        is_one &= octet < 256
+        number = number << 8 | octet
+    written = pc.fill_null(pc.struct_field(parts, "prefix"), "")
+    if are_addresses:
+        is_one &= pc.equal(written, "").to_numpy(zero_copy_only=False)
+    prefixes = pc.cast(pc.if_else(pc.equal(written, ""), "32", pc.utf8_slice_codeunits(written, 1)), pa.int64())
+    return number, is_one, prefixes.to_numpy().copy()
+
+
+def _ipv4_texts(numbers: npt.NDArray[np.int64], prefixes: pa.Array | pa.Scalar) -> pa.Array:
+    octets = [_OCTETS.take(pa.array(numbers >> shift & 255)) for shift in (24, 16, 8, 0)]
+    return _joined_by("/", _joined_by(".", *octets), prefixes)
+
+
+def _ipv6_of(
+    texts: pa.Array, octets: npt.NDArray[np.int64], is_ipv4: npt.NDArray[np.bool_]
+) -> tuple[list[int], npt.NDArray[np.bool_]]:
+    """Return those of texts that are addresses of IPv6, and which these are; what IPv4 is among them goes there."""
+    numbers, is_ipv6 = [], np.zeros(len(texts), np.bool_)
+    for place in np.flatnonzero(~is_ipv4).tolist():
+        try:
+            address = ipaddress.IPv6Address(texts[place].as_py())
+        except ValueError:
+            continue
+        if address.ipv4_mapped is not None:
+            octets[place], is_ipv4[place] = int(address.ipv4_mapped), True
+        else:
+            numbers.append(int(address))
+            is_ipv6[place] = True
+    return numbers, is_ipv6
