@@ -10,7 +10,7 @@ from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.lists.base import Entry, ListBase
-from buckets.lists.keys import TEXT_KEYS, KeyForm
+from buckets.lists.keys import KeyForm
 from buckets.rules.change import RuleChange
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule
@@ -40,7 +40,7 @@ class ListRead(Read):
 
     whole: ListBase | None = None  # the whole list, of a feed that reads it so; None where nothing has changed
     changes: dict[str, Entry | None] = field(default_factory=dict)  # of a feed that reads changes
-    form: KeyForm = TEXT_KEYS  # of those changes
+    form: KeyForm | None = None  # what the keys of those changes are made of; None: the same as before
     faults: list[str] = field(default_factory=list)  # what could not be read, each in one line; the list stays as it is
 
 

@@ -12,7 +12,7 @@ from buckets.errors import BucketsError, kind_and_line
 from buckets.feeds.feed import Feed, ListRead, WatchedFiles, watched_table
 from buckets.lists.base import Changes, ListBase
 from buckets.lists.index import ListIndex, difference
-from buckets.lists.keys import Match
+from buckets.lists.keys import TEXT_KEYS, Match
 from buckets.lists.list_file import Key, base_of, read_list
 from buckets.rules.rule import Rule
 
@@ -105,9 +105,9 @@ class ListBook:
             self._report(name, read.faults.pop(0))
         form = read.form if read.whole is None else read.whole.form
         before = self.in_force.get(name)
-        is_new = before is None or before.form != form
+        is_new = before is None or (form is not None and before.form != form)
         if before is None or is_new:
-            before = ListIndex.of({}, form)
+            before = ListIndex.of({}, form or TEXT_KEYS)
         changes: Changes | None
         if read.whole is not None:
             index, changes, changed = difference(before, read.whole)

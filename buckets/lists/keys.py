@@ -38,14 +38,12 @@ class KeyForm:
 
     def read(self, written: str) -> str:
         """Return the one text of a key as somebody writes it; ValueError if it is none of such a list."""
-        if self.match == "cidr":
-            written = network_text(written)
-        elif self.parts > 1:
-            written = self._of_parts(written)
         if not 0 < len(written) <= LONGEST_KEY:
             message = f"a key has 1 to {LONGEST_KEY:,} characters, and {len(written):,} are given"
             raise ValueError(message)
-        return written
+        if self.match == "cidr":
+            return network_text(written)
+        return written if self.parts == 1 else self._of_parts(written)
 
     def _of_parts(self, written: str) -> str:
         try:
@@ -99,7 +97,7 @@ def _no_network(written: str) -> str:
         around = ipaddress.ip_network(written, strict=False)
     except ValueError:
         return f"{written!r} is no network; write one such as 10.0.0.0/8 or 2001:db8::/32, or an address"
-    return f"{written!r} has bits behind its prefix; write {around}, or the address alone"
+    return f"{written!r} has bits set behind its prefix; write {around}, or the address alone"
 
 
 def network_texts(written: pa.Array) -> pa.Array:

@@ -50,7 +50,7 @@ def base_of(rows: pa.Table, key: Key, origin: str, match: Match = "text") -> Lis
 
     BucketsError if there is no such column, a key is missing, too long or given twice, or an `until` is no moment.
     """
-    keys, form = _key_columns(rows, key, match)
+    keys, form = _key_columns(rows, key, match, origin)
     missing = [name for name in keys if name not in rows.column_names]
     if missing:
         message = f"{origin}: there is no column {missing[0]!r}; columns there: {', '.join(rows.column_names)}"
@@ -93,7 +93,7 @@ def _texts(column: pa.ChunkedArray) -> pa.Array:
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
 
 
-def _key_columns(rows: pa.Table, key: Key, match: Match) -> tuple[Sequence[str], KeyForm]:
+def _key_columns(rows: pa.Table, key: Key, match: Match, origin: str) -> tuple[Sequence[str], KeyForm]:
     """Return the columns of keys, and what keys are made of."""
     if key is not None or "key" in rows.column_names:
         keys = ["key"] if key is None else [key] if isinstance(key, str) else key
@@ -102,8 +102,10 @@ def _key_columns(rows: pa.Table, key: Key, match: Match) -> tuple[Sequence[str],
     else:
         numbered = (f"key{part}" for part in range(1, MOST_PARTS + 1))
         keys = [name for name in numbered if name in rows.column_names] or ["key"]
-    if match == "cidr" and len(keys) > 1:
-        message = f"a list of networks has one column as its key, not {', '.join(keys)}"
+    most = 1 if match == "cidr" else MOST_PARTS
+    if not 1 <= len(keys) <= most:
+        columns = "one column" if most == 1 else f"1 to {most} columns"
+        message = f"{origin}: its key has {columns}, and {len(keys)} are given"
         raise BucketsError(message)
     return keys, KeyForm(len(keys), match)
 
