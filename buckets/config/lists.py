@@ -7,8 +7,8 @@ from pydantic import Field
 
 from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
+from buckets.lists.index import key_fault
 from buckets.lists.keys import MOST_PARTS, KeyForm, Match
-from buckets.printable import counted
 from buckets.rules.rule import Rule
 from buckets.validation import did_you_mean
 
@@ -74,17 +74,10 @@ def list_fault(rule: Rule, known: Mapping[str, Keyed]) -> str | None:
     """Return what is wrong with a rule that looks into a list that there is not, or by another key; None if nothing."""
     unknown = sorted(rule.lists.difference(known))
     if not unknown:
-        return next((_key_fault(name, parts, known[name].parts) for name, parts in sorted(rule.list_keys)), None)
+        return next((key_fault(name, parts, known[name].parts) for name, parts in sorted(rule.list_keys)), None)
     there = ", ".join(sorted(known)) or "none"
     what_to_do = did_you_mean(unknown[0], known) or "; add it under `lists`, or correct the name"
     return f"there is no list {unknown[0]!r}; lists there: {there}{what_to_do}"
-
-
-def _key_fault(name: str, given: int, parts: int) -> str | None:
-    if given == parts:
-        return None
-    key = "one value" if parts == 1 else f"({', '.join('abcd'[:parts])})"
-    return f"a key of list {name!r} has {counted(parts, 'part')}, and {given} in the rule; write {key} IN LIST {name}"
 
 
 def list_faults(origin: str, rules: Iterable[Rule], known: Mapping[str, Keyed]) -> Iterator[str]:

@@ -211,8 +211,8 @@ def _list_test(expression: Expression, row: _Row) -> _Found:
         assert lists is not None
         keys = pa.array([parts[0] if len(parts) == 1 else joined_text(parts)], pa.string())
         if expression.operator == "in_list":
-            return bool(lists.contain(name, keys)[0].as_py())
-        value: str | None = lists.values(name, keys, str(expression.operands[1].value))[0].as_py()
+            return bool(lists.contain(name, len(parts), keys)[0].as_py())
+        value: str | None = lists.values(name, len(parts), keys, str(expression.operands[1].value))[0].as_py()
         return value
 
     return _each(look_up, *(_key_part(part, row) for part in expression.key_parts))

@@ -103,7 +103,7 @@ class _Evaluation:
         if operator == "in":
             return self._membership(expression)
         if operator == "in_list":
-            return self._listed().contain(str(expression.value), self._key(operands[0]))
+            return self._listed().contain(str(expression.value), len(expression.key_parts), self._key(operands[0]))
         if operator == "coalesce":
             return pc.coalesce(*map(self.condition, operands))
         if operator == "case":
@@ -170,7 +170,8 @@ class _Evaluation:
         if operator == "case":
             return self._case(expression)
         if operator == "lookup":
-            return self._listed().values(str(expression.value), self._key(operands[0]), str(operands[1].value))
+            name, parts, wanted = str(expression.value), len(expression.key_parts), str(operands[1].value)
+            return self._listed().values(name, parts, self._key(operands[0]), wanted)
         return self.condition(expression)
 
     def _changed(self, expression: Expression) -> Any:

@@ -196,7 +196,11 @@ class ListTopic(WatchedTopic[ListRead]):
     caught_up_within_s = 600.0
 
     def __init__(
-        self, kafka: KafkaSettings, topic: str, on_remark: Callable[[str], None], form: KeyForm = TEXT_KEYS
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        on_remark: Callable[[str], None] = lambda remark: None,
+        form: KeyForm = TEXT_KEYS,
     ) -> None:
         """Follow `topic`, whose keys have a form."""
         self.blank, self._form = partial(ListRead, form=form), form

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from buckets.errors import BucketsError
 from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, concatenated, hashes_of, table_of
 from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, networks_around, prefixes_of
+from buckets.printable import counted
 
 MOST_CHANGES: Final = 2_000  # With more changes than this, and more than one in fifty entries, a base is made of them
 _SHARE: Final = 50
@@ -252,18 +253,29 @@ class ListsAt:
         """Return the same at some of the events, each as often as it is named."""
         return ListsAt(self.lists, self.times_ms[rows])
 
-    def contain(self, name: str, keys: pa.Array) -> pa.BooleanArray:
-        """Return whether a list has the key of each row; null where that is null."""
-        return self._list(name).contain(keys, self.times_ms)
+    def contain(self, name: str, parts: int, keys: pa.Array) -> pa.BooleanArray:
+        """Return whether a list has the key, of so many parts, of each row; null where that is null."""
+        return self._list(name, parts).contain(keys, self.times_ms)
 
-    def values(self, name: str, keys: pa.Array, value: str) -> pa.Array:
+    def values(self, name: str, parts: int, keys: pa.Array, value: str) -> pa.Array:
         """Return the value of this name that a list has for the key of each row; null where there is none."""
-        return self._list(name).values(keys, self.times_ms, value)
+        return self._list(name, parts).values(keys, self.times_ms, value)
 
-    def _list(self, name: str) -> ListIndex:
+    def _list(self, name: str, parts: int) -> ListIndex:
         if name not in self.lists:
             raise BucketsError(unknown_list(name, self.lists))
+        fault = key_fault(name, parts, self.lists[name].parts)
+        if fault is not None:
+            raise BucketsError(fault)
         return self.lists[name]
+
+
+def key_fault(name: str, given: int, parts: int) -> str | None:
+    """Return what is wrong with a key of so many parts in a rule; None if keys of the list have as many."""
+    if given == parts:
+        return None
+    key = "a" if parts == 1 else f"({', '.join('abcd'[:parts])})"
+    return f"a key of list {name!r} has {counted(parts, 'value')}, not {given}; write it as in {key} IN LIST {name}"
 
 
 def unknown_list(name: str, known: Mapping[str, object]) -> str:

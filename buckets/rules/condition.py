@@ -17,6 +17,7 @@ from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import COMPARISONS, THIS, Expression, ExpressionError, Kind
 from buckets.expressions.number_functions import Numbers
 from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
+from buckets.lists.keys import KeyForm
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.printable import one_line, short_line
 
@@ -124,7 +125,7 @@ def _check_quotes(expression: Expression, text: str, names: Collection[str]) -> 
 
 def empty_lists(where: SqlFilter) -> Lists:
     """Return the lists that a condition looks into, all of them empty."""
-    return {name: ListIndex.of({}) for name in where.lists}
+    return {name: ListIndex.of({}, KeyForm(parts)) for name, parts in where.list_keys}
 
 
 def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:

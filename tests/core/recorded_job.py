@@ -16,6 +16,7 @@ from buckets.events.schema import EventSchema
 from buckets.history.replay.replay import OutputTables
 from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
+from buckets.lists.keys import TEXT_KEYS, KeyForm
 from buckets.outputs.columns import replayed_outputs
 from buckets.rules.completeness import Stretches, joined
 from buckets.rules.rule import Rule
@@ -43,9 +44,9 @@ class RecordedJob(ArchivedJob):
         """Have other rules from the next batch on."""
         self.take(rules, self.arrived)
 
-    def use_list(self, name: str, keys: Mapping[str, Entry]) -> None:
+    def use_list(self, name: str, keys: Mapping[str, Entry], form: KeyForm = TEXT_KEYS) -> None:
         """Have another version of a list from the next batch on."""
-        version, _ = self.checkpoint.lists.keep(name, ListIndex.of(keys), None, "a test", None, len(keys))
+        version, _ = self.checkpoint.lists.keep(name, ListIndex.of(keys, form), None, "a test", None, len(keys))
         self.pinned = self.pinned | {name: version.number}
         lists = PinnedLists(self.checkpoint.lists, self.pinned)
         self.pipeline.scorer = replace(self.pipeline.scorer, lists=lists)

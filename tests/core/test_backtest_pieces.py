@@ -92,11 +92,11 @@ def test_arrivals_after_the_last_one_of_the_range_are_not_read(tmp_path):
 
 def test_a_rule_that_looks_into_a_list_needs_it(tmp_path, as_worded):
     _, history = archived_job(tmp_path, ROWS)
-    listed = rule("listed", where="payer IN LIST known")
+    listed = rule("listed", where="(payer, card) IN LIST known")
     asked = backtest([listed])
     with pytest.raises(BucketsError, check=as_worded):
         asked.run(pieces_of(history, asked))
-    (tmp_path / "known.csv").write_text("key\np1\n")
+    (tmp_path / "known.csv").write_text("key1,key2\np1,c\n")
     given_list = backtest([listed])
     object.__setattr__(given_list, "lists", {"known": load_list(tmp_path / "known.csv")})
     report = given_list.run(pieces_of(history, given_list))

@@ -204,6 +204,7 @@ def test_a_key_that_is_carried_over_is_the_key_that_events_have_from_now_on(valu
         ("payer = 'payer' AND kind IN ('payer')", "new = 'payer' AND kind IN ('payer')"),
         ("`payer` = `a payer` OR payer IS NULL", "new = `a payer` OR new IS NULL"),
         ("payer IN LIST payer AND lookup(payer, payer, 'payer') > 1", None),
+        ("(kind, payer) IN LIST payer", "(kind, new) IN LIST payer"),
         ("hour(payer) > payers - payer", "hour(new) > payers - new"),
         ("NOT (payer BETWEEN 1 AND payer % 3)", "NOT (new BETWEEN 1 AND new % 3)"),
     ],

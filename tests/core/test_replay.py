@@ -22,6 +22,7 @@ from buckets.history.replay import replay as replays
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.history.replay.replayed import Replayed, RowDifference
 from buckets.lists.base import Entry
+from buckets.lists.keys import KeyForm
 from buckets.moment import TimeRange, moment_ms
 from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.change import RuleChange
@@ -48,7 +49,7 @@ LISTED = Rule.model_validate(
         "rule_id": "listed",
         "group_by": ["payer"],
         "features": {"listed": {"function": "count", "window": "5s", "where": "card IN LIST cards"}},
-        "when": "listed > 0 OR payer IN LIST cards",
+        "when": "listed > 0 OR payer IN LIST cards OR lookup(pairs, (payer, kind), 'known') = 'yes'",
     }
 )
 ALL = {"evaluations": True, "cuts": "recorded"}
@@ -99,6 +100,8 @@ def run(job: RecordedJob, happened: list) -> None:
             job.use([renamed_rule(rule, names) for rule in how])
         elif what == "list":
             job.use_list("cards", {key: Entry() for key in how})
+            pairs = {f'["q","{kind}"]': Entry({"known": "yes"}) for key, kind in (("c", "a"), ("d", "b")) if key in how}
+            job.use_list("pairs", pairs, KeyForm(2))
         elif what == "batch":
             job.batch([{names.get(name, name): value for name, value in row.items()} for row in how])
         elif job.pipeline.rule_set.rules:

@@ -29,6 +29,12 @@ RULES = [
         },
         "when": "payments >= 1 AND of_kind >= 1 AND lookup(kinds, kind, 'category') = 'casino'",
     },
+    {
+        "rule_id": "paired",
+        "group_by": ["payer"],
+        "features": {"payments": {"function": "count", "window": "1h"}},
+        "when": "payments >= 1 AND (payer, kind) IN LIST pairs",
+    },
 ]
 
 
@@ -38,9 +44,11 @@ def payment(number: int, kind: str) -> str:
 
 def job_in(root: Path) -> JobFolder:
     lists = {"allowed": {"kind": "file", "path": "allowed.csv"}, "kinds": {"kind": "file", "path": "kinds.yaml"}}
+    lists["pairs"] = {"kind": "file", "path": "pairs.csv", "key": ["payer", "kind"]}
     job = JobFolder(root, lists=lists)
     job.write_rules(RULES)
     (root / "allowed.csv").write_text("key,until\nCARD,\nCASH,1970-01-01T00:00:04Z\n")
+    (root / "pairs.csv").write_text("payer,kind,until\np1,WIRE,1970-01-01T00:00:07Z\np2,CARD,\n")
     (root / "kinds.yaml").write_text("- {key: CARD, category: casino}\n")
     return job
 
@@ -81,8 +89,8 @@ def test_a_list_changes_while_the_job_runs_and_a_batch_that_is_run_again_sees_wh
     query = job.query(spark, on_batch)
     query.run(100)
     first, second = map(fired, reports)
-    assert first == [("casino", "e1"), ("not-listed", "e3"), ("not-listed", "e4")]
-    assert second == [("casino", "e5"), ("not-listed", "e5")]
+    assert first == [("casino", "e1"), ("not-listed", "e3"), ("not-listed", "e4"), ("paired", "e3")]
+    assert second == [("casino", "e5"), ("not-listed", "e5"), ("paired", "e6")]
 
     commits = job.checkpoint / "spark" / "commits"
     for name in ("1", ".1.crc"):
