@@ -8,6 +8,7 @@ and prefix length, `10.0.0.0/8`. An address is found by its prefixes, the longes
 
 import ipaddress
 import json
+import socket
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -149,16 +150,16 @@ def networks_around(addresses: pa.Array, prefixes: Iterable[Prefix]) -> Iterator
             networks = _ipv4_texts(masked, pa.scalar(str(bits), pa.large_string()))
         else:
             mask = (1 << 128) - (1 << (128 - bits))
-            found: dict[int, str] = {}
-            for address in ipv6:
-                if address & mask not in found:
-                    found[address & mask] = f"{_address_text(6, address & mask)}/{bits}"
-            networks = pa.array([found[address & mask] for address in ipv6], pa.large_string())
+            within = [address & mask for address in ipv6]
+            written = {network: f"{_address_text(6, network)}/{bits}" for network in set(within)}
+            networks = pa.array([written[network] for network in within], pa.large_string())
         of_text = pa.array(places, pa.int32(), mask=~versions[version])
         yield pa.DictionaryArray.from_arrays(of_text.take(codes), networks)
 
 
 def _address_text(version: int, number: int) -> str:
+    if version == 6 and number >> 48:  # below, C writes a part of it as IPv4
+        return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, "big"))
     return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))
 
 

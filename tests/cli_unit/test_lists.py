@@ -17,6 +17,8 @@ rules: rules.yaml
 lists:
   payroll: {kind: file, path: payroll.csv}
   blocked: {kind: kafka, topic: blocked}
+  pairs: {kind: kafka, topic: pairs, key: [a, b]}
+  networks: {kind: file, path: networks.csv, match: cidr}
 checkpoint: checkpoint
 output: {path: tables}
 kafka: {bootstrap_servers: "localhost:1"}
@@ -44,6 +46,7 @@ def conf(tmp_path) -> Path:
     (tmp_path / "schema.yaml").write_text(SCHEMA)
     (tmp_path / "rules.yaml").write_text(RULES.replace("LIST_NAME", "payroll"))
     (tmp_path / "payroll.csv").write_text("key,until,author,category\np1,2026-12-31T18:00:00Z,ann,a\np2,,,\n")
+    (tmp_path / "networks.csv").write_text("key,category\n10.0.0.0/8,office\n10.1.0.0/16,\n")
     return tmp_path / "conf.yaml"
 
 
@@ -51,11 +54,15 @@ def test_show_says_what_the_latest_batches_see(buckets, conf):
     assert "not read yet" in buckets("lists", "show", "--conf", str(conf)).out
     lists = ListBook(Checkpoint(conf.parent / "checkpoint"), {"payroll": WholeList(conf.parent / "payroll.csv")})
     lists.start_reading()
+    networks = WholeList(conf.parent / "networks.csv", match="cidr")
+    ListBook(Checkpoint(conf.parent / "checkpoint"), {"networks": networks}).start_reading()
     shown = buckets("lists", "show", "--conf", str(conf))
     assert shown.code == 0
     assert "payroll" in shown.out
     entry = json.loads(buckets("lists", "show", "payroll", "p1", "--conf", str(conf)).out)
     assert entry == {"key": "p1", "until": "2026-12-31T18:00:00.000Z", "author": "ann", "category": "a"}
+    entry = json.loads(buckets("lists", "show", "networks", "::ffff:10.2.0.1", "--conf", str(conf)).out)
+    assert entry == {"key": "10.0.0.0/8", "category": "office"}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +75,10 @@ def test_show_says_what_the_latest_batches_see(buckets, conf):
         ("put", "blocked", "p3", "--until", "soon"),
         ("put", "blocked", "p3", "--value", "until=2"),
         ("put", "blocked", ""),
+        ("put", "pairs", "a"),
+        ("remove", "pairs", '["a"]'),
+        ("show", "networks", "10.0.0.1/8"),
+        ("show", "networks", "a"),
         ("remove", "payroll", "p3"),
     ],
 )

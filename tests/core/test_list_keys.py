@@ -450,3 +450,11 @@ def test_hours_of_business_are_a_list_of_days_and_hours(moment, is_open):
     lists = ListsAt({"hours": index}, np.array([moment_ms]))
     assert matching(when, {"at": pa.array([moment_ms]).cast(pa.timestamp("ms", "UTC"))}, 1, lists)[0].as_py() == is_open
     assert possible_truths(when, {"at": moment_ms}, lists) == {is_open}
+
+
+def test_a_key_of_another_number_of_parts_stops_the_evaluation(as_worded):
+    columns = {"a": pa.array(["x"]), "b": pa.array(["y"])}
+    lists = ListsAt({"l": ListIndex.of({}, PAIRS)}, np.zeros(1, np.int64))
+    for condition in ("a IN LIST l", "lookup(l, (a, b, a), 'c') = 'd'"):
+        with pytest.raises(BucketsError, check=as_worded):
+            matching(parse_expression(condition), columns, 1, lists)

@@ -1,7 +1,7 @@
 """A replay is equal to what a job has recorded, however the stream was cut, and it finds each row that was changed."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -89,6 +89,13 @@ def steps(draw, policies: bool = True) -> list:
     return found
 
 
+def use_lists(job: RecordedJob, cards: Iterable[str]) -> None:
+    """Have other lists from the next batch on: of cards, and of a payer with the kind of a payment."""
+    job.use_list("cards", {card: Entry() for card in cards})
+    pairs = {f'["q","{kind}"]': Entry({"known": "yes"}) for card, kind in (("c", "a"), ("d", "b")) if card in cards}
+    job.use_list("pairs", pairs, KeyForm(2))
+
+
 def run(job: RecordedJob, happened: list) -> None:
     """Let a job live through all of it; its fields may get other names, and their old ones back."""
     names: dict[str, str] = {}
@@ -99,9 +106,7 @@ def run(job: RecordedJob, happened: list) -> None:
         elif what == "rules":
             job.use([renamed_rule(rule, names) for rule in how])
         elif what == "list":
-            job.use_list("cards", {key: Entry() for key in how})
-            pairs = {f'["q","{kind}"]': Entry({"known": "yes"}) for key, kind in (("c", "a"), ("d", "b")) if key in how}
-            job.use_list("pairs", pairs, KeyForm(2))
+            use_lists(job, how)
         elif what == "batch":
             job.batch([{names.get(name, name): value for name, value in row.items()} for row in how])
         elif job.pipeline.rule_set.rules:
@@ -346,7 +351,7 @@ def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path, as_worde
 def test_a_version_of_a_list_that_is_gone_is_named(tmp_path, as_worded):
     job = RecordedJob(tmp_path, SCHEMA)
     job.use([LISTED])
-    job.use_list("cards", {"c": Entry()})
+    use_lists(job, "c")
     job.batch([{"id": "e", "t": 0, "payer": "p", "card": "c", "amount": "1", "position": 1}])
     assert told(replay_history(job.history(), ReplayRequest(evaluations=True))) == []
     shutil.rmtree(tmp_path / "checkpoint" / "buckets" / "lists")

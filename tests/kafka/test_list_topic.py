@@ -17,6 +17,7 @@ from buckets.feeds.lists import ListBook
 from buckets.feeds.topics import ListTopic
 from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
+from buckets.lists.keys import TEXT_KEYS, KeyForm
 from tests.console.served import serving
 
 WAIT_S = 60
@@ -91,6 +92,25 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_read_from_its_beginning(bro
     again.stop()
 
 
+def test_keys_are_read_as_the_settings_say_and_again_when_these_say_something_else(broker, topic, checkpoint):
+    broker.produce(topic, ["{}", "{}", "{}"], ['[ "p1", "b7"]', "10.0.0.0/8", "10.0.0.1/8"])
+    found = []
+    for form in (KeyForm(2), KeyForm(1, "cidr"), KeyForm(), KeyForm()):
+        said: list[str] = []
+        lists = ListBook(checkpoint, {"l": ListTopic(broker.kafka, topic, form=form)}, said.append)
+        lists.start_reading()
+        index = newest(checkpoint, lists)
+        found.append((lists.newest()["l"], index.form, index.entries(), len(said)))
+        keys = ('["p1","b7"]', "10.0.0.0/8", "10.0.0.1/8")
+        assert [index.get(key) is not None for key in keys] == [
+            form.match == "text",
+            form.parts == 1,
+            form == TEXT_KEYS,
+        ]
+        lists.stop()
+    assert found == [(1, KeyForm(2), 1, 2), (2, KeyForm(1, "cidr"), 1, 2), (3, TEXT_KEYS, 3, 0), (3, TEXT_KEYS, 3, 0)]
+
+
 def test_a_topic_of_several_partitions_is_refused(broker, checkpoint, as_worded):
     name = f"list-{uuid.uuid4().hex[:8]}"
     broker.create(name, 2)
@@ -105,7 +125,10 @@ def conf(broker, topic, tmp_path) -> Path:
         "source": {"kind": "kafka", "topic": "payments"},
         "schema": "schema.yaml",
         "rules": "rules.yaml",
-        "lists": {"l": {"kind": "kafka", "topic": topic}},
+        "lists": {
+            "l": {"kind": "kafka", "topic": topic},
+            "pairs": {"kind": "kafka", "topic": topic, "key": ["a", "b"]},
+        },
         "checkpoint": "checkpoint",
         "output": {"path": "tables"},
         "kafka": {"bootstrap_servers": broker.kafka.bootstrap_servers},
@@ -132,6 +155,8 @@ def test_the_commands_change_entries(broker, topic, checkpoint, conf, buckets):
     assert buckets("lists", "put", "l", "b", "--author", "", *options).code == 0
     assert buckets("lists", "remove", "l", "b", "--author", "bob", "--reason", "gone", *options).code == 0
     assert dict(broker.read(topic)[-1].headers()) == {"author": b"bob", "reason": b"gone"}
+    assert buckets("lists", "put", "pairs", '[ "a", "b" ]', *options).code == 0
+    assert broker.read(topic)[-1].key() == b'["a","b"]'
     lists = open_book(broker, checkpoint, topic)
     lists.start_reading()
     index = newest(checkpoint, lists)
