@@ -70,11 +70,16 @@ class Keyed(Protocol):
         """How many columns make up a key."""
 
 
-def list_fault(rule: Rule, known: Mapping[str, Keyed]) -> str | None:
-    """Return what is wrong with a rule that looks into a list that there is not, or by another key; None if nothing."""
+def list_fault(rule: Rule, known: Mapping[str, Keyed | None]) -> str | None:
+    """Return what is wrong with a rule that looks into a list that there is not, or by another key; None if nothing.
+
+    Lists are known by name; None where it is not known yet what their keys are made of.
+    """
     unknown = sorted(rule.lists.difference(known))
     if not unknown:
-        return next((key_fault(name, parts, known[name].parts) for name, parts in sorted(rule.list_keys)), None)
+        read = ((name, parts, known[name]) for name, parts in sorted(rule.list_keys))
+        faults = (key_fault(name, parts, there.parts) for name, parts, there in read if there is not None)
+        return next((fault for fault in faults if fault is not None), None)
     there = ", ".join(sorted(known)) or "none"
     what_to_do = did_you_mean(unknown[0], known) or "; add it under `lists`, or correct the name"
     return f"there is no list {unknown[0]!r}; lists there: {there}{what_to_do}"

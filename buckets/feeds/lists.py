@@ -12,7 +12,7 @@ from buckets.errors import BucketsError, kind_and_line
 from buckets.feeds.feed import Feed, ListRead, WatchedFiles, watched_table
 from buckets.lists.base import Changes, ListBase
 from buckets.lists.index import ListIndex, difference
-from buckets.lists.keys import TEXT_KEYS, Match
+from buckets.lists.keys import TEXT_KEYS, KeyForm, Match
 from buckets.lists.list_file import Key, base_of, read_list
 from buckets.rules.rule import Rule
 
@@ -35,13 +35,18 @@ class ListBook:
         self._say = say
         self._keep_all = keep_all
         self._newest: dict[str, ListVersion] = {}
-        self.in_force: dict[str, ListIndex] = {}
+        self._indices: dict[str, ListIndex] = {}
         self._untaken: dict[str, ListRead] = {}
         self._faults: dict[str, str] | None = None
         self._said: dict[str, str] = {}
         self._failure: BucketsError | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def known(self) -> Mapping[str, ListIndex | None]:
+        """The lists by name, in their newest versions; None before they are read."""
+        return dict.fromkeys(self._feeds) | self._indices
 
     def start(self) -> None:
         """Read all lists, and begin to follow them."""
@@ -57,7 +62,7 @@ class ListBook:
             latest = self._versions.latest(name)
             if latest is not None:
                 self._newest[name] = latest
-                self.in_force[name] = self._versions.index(name, latest.number)
+                self._indices[name] = self._versions.index(name, latest.number)
             feed.start(latest.position if latest is not None and latest.origin == feed.origin else None)
             self._take(name, feed.read())
         if self._feeds:
@@ -104,7 +109,7 @@ class ListBook:
         while read.faults:
             self._report(name, read.faults.pop(0))
         form = read.form if read.whole is None else read.whole.form
-        before = self.in_force.get(name)
+        before = self._indices.get(name)
         is_new = before is None or (form is not None and before.form != form)
         if before is None or is_new:
             before = ListIndex.of({}, form or TEXT_KEYS)
@@ -123,7 +128,7 @@ class ListBook:
             return
         origin = self._feeds[name].origin
         version, index = self._versions.keep(name, index, None if is_new else changes, origin, read.position, changed)
-        self.in_force[name], self._newest[name] = index, version
+        self._indices[name], self._newest[name] = index, version
         if version.base == version.number and last is not None and not self._keep_all:
             needed = self._batches.oldest_lists().get(name, last.number)
             self._versions.forget(name, min(needed, last.number))
@@ -147,6 +152,7 @@ class WholeList(Feed[ListRead]):
     def __init__(self, path: Path, key: Key = None, match: Match = "text", is_table: bool = False) -> None:
         """Follow a file or a table; key and match are those of `load_list`."""
         self.origin = str(path)
+        self._form: KeyForm | None = None
         self._watched: WatchedFiles[ListBase] = (
             watched_table(path, lambda: read_list_table(path, key, match))
             if is_table
@@ -156,7 +162,7 @@ class WholeList(Feed[ListRead]):
     def start(self, position: TopicPosition | None) -> None:
         """Read the list that the first batch sees."""
         self._watched.start()
-        self._fault = None
+        self._form = self._fault = None
 
     def read(self, in_force: Sequence[Rule] = ()) -> ListRead:
         """Return the whole list, once after each change."""
@@ -165,8 +171,12 @@ class WholeList(Feed[ListRead]):
         except BucketsError as error:
             self._fault = error.message
             return ListRead(faults=[error.message])
-        if whole is not None:
-            self._fault = None
+        if whole is None:
+            return ListRead()
+        self._form, self._fault = self._form or whole.form, None
+        if whole.form != self._form:
+            self._fault = f"list {self.origin}: its keys have other columns than before; start again, or put those back"
+            return ListRead(faults=[self._fault])
         return ListRead(whole=whole)
 
 

@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 import buckets
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import ListVersions, PinnedLists
+from buckets.config.engine import EngineSettings
 from buckets.config.lists import ListSettings, list_fault
 from buckets.errors import BucketsError
 from buckets.expressions.certainty import possible_truths
@@ -24,12 +26,15 @@ from buckets.expressions.number_functions import numbers
 from buckets.expressions.parser import parse_expression
 from buckets.feeds.feed import ListRead
 from buckets.feeds.lists import ListBook, WholeList
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.topics import read_entry
 from buckets.lists.base import Entry, open_base
 from buckets.lists.index import ListIndex, ListsAt
 from buckets.lists.keys import KeyForm, joined_text, network_text, network_texts
 from buckets.lists.list_file import load_list, read_moment_ms
+from buckets.rules.change import changes_between
 from tests.core.examples import SCHEMA
+from tests.fixed_rules import FixedRules
 from tests.laws import examples
 
 PAIRS, NETWORKS = KeyForm(2), KeyForm(1, "cidr")
@@ -371,6 +376,33 @@ def test_changes_keep_what_keys_are_made_of(checkpoint):
     assert (number, index.contain(keys, np.zeros(2, np.int64)).to_pylist()) == (2, [False, True])
 
 
+def test_a_file_that_has_other_keys_while_the_job_runs_is_a_fault(checkpoint, tmp_path, as_worded):
+    path, said = tmp_path / "l.csv", []
+    path.write_text("network\n10.0.0.0/8\n")
+    book = ListBook(checkpoint, {"l": WholeList(path)}, said.append)
+    book.start_reading()
+    path.write_text("key1,key2\na,b\n")
+    os.utime(path, (0, 0))
+    book.look()
+    assert book.newest() == {"l": 1}
+    assert as_worded(said[0])
+    path.write_text("network\n10.0.0.0/8\n11.0.0.0/8\n")
+    os.utime(path, (1, 1))
+    book.look()
+    assert (book.newest(), checkpoint.lists.faults()) == ({"l": 2}, {})
+
+
+def test_rules_are_checked_by_the_lists_that_are_read(checkpoint, as_worded):
+    lists = ListBook(checkpoint, {"l": Keyed(PAIRS, {})})
+    book = RuleBook(checkpoint, FixedRules(()), SCHEMA, EngineSettings(), lists=lists)
+    wheres = ("(payer, kind) IN LIST l", "payer IN LIST l")
+    asked = [changes_between((), [features_rule("payments > 1", where=where)]) for where in wheres]
+    assert [len(book.refusals(changes)) for changes in asked] == [0, 0]
+    lists.start_reading()
+    assert [len(book.refusals(changes)) for changes in asked] == [0, 1]
+    assert as_worded(book.refusals(asked[1])[0].reason)
+
+
 def test_a_table_may_have_keys_of_several_columns(checkpoint, tmp_path):
     write_deltalake(tmp_path / "table", pa.table({"payer": [1, 2], "kind": ["x", "y"], "tier": ["a", None]}))
     _, index = newest(checkpoint, WholeList(tmp_path / "table", ["payer", "kind"], is_table=True))
@@ -426,6 +458,12 @@ def test_the_configuration_says_how_many_parts_a_key_has():
     of_pairs, of_text = features_rule("(payer, kind) IN LIST l"), features_rule("payer IN LIST l")
     assert [list_fault(rule, {"l": pairs}) is None for rule in (of_pairs, of_text)] == [True, False]
     assert [list_fault(rule, {"l": networks}) is None for rule in (of_pairs, of_text)] == [False, True]
+    both = features_rule("payer IN LIST a", where="payer IN LIST l")
+    assert [list_fault(both, {"a": networks, "l": there}) is None for there in (pairs, networks, None)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 # Hours of business

@@ -249,7 +249,7 @@ class RuleBook:
         schema, engine, arrived = self._schema, self._engine, self._arrived(batch_id - 1)
 
         def fault(rule: Rule) -> str | None:
-            return list_fault(rule, self._lists.in_force) or raw_window_fault(rule, engine, schema)
+            return list_fault(rule, self._lists.known) or raw_window_fault(rule, engine, schema)
 
         revision = revise(before, read.asked, schema, arrived, engine.allowed_lateness, self._gone, fault)
         try:
