@@ -397,3 +397,22 @@ def test_killed_at_any_time_it_ends_with_what_it_gives_undisturbed(tmp_path):
         killed += 1
     assert killed >= 2
     assert results(tmp_path / "killed") == expected
+
+
+def test_rules_look_into_lists_by_several_columns(spark, tmp_path):
+    found, path = rows(1), tmp_path / "pairs.csv"
+    pairs = sorted({(row["payer"], row["kind"]) for row in found})
+    path.write_text("key1,key2\n" + "".join(f"{payer},{kind}\n" for payer, kind in pairs[::2]))
+    written = {"rule_id": "paired", "group_by": ["payer"], "features": {"n": {"function": "count", "window": "1h"}}}
+    whens = ("n >= 1 AND (payer, kind) IN LIST pairs", "n >= 1 AND payer IN LIST pairs")
+    rule, other = (buckets.Rule.model_validate(written | {"when": when}) for when in whens)
+    add_all(tmp_path / "in", found, files=2)
+    alerts: list[str] = []
+    frame, options = stream_of(spark, tmp_path / "in"), {"checkpoint": tmp_path / "cp", "order_by": ["n"]}
+    live = bs.stream(frame, [rule], SCHEMA, lists={"pairs": path}, **options)
+    run(live, lambda batch: alerts.extend(batch.alerts.toArrow()["event_id"].to_pylist()))
+    expected = buckets.evaluate(table_of(found), [rule], SCHEMA, lists={"pairs": buckets.load_list(path)}).alerts
+    assert sorted(alerts) == sorted(expected["event_id"].to_pylist()) != []
+    with pytest.raises(bs.FrameError) as caught:
+        bs.stream(frame, [other], SCHEMA, lists={"pairs": path}, **options)
+    assert caught.value.getCondition() == "INVALID_RULES"
