@@ -173,8 +173,10 @@ class WholeList(Feed[ListRead]):
             return ListRead(faults=[error.message])
         if whole is None:
             return ListRead()
-        self._form, self._fault = self._form or whole.form, None
-        if whole.form != self._form:
+        form, self._fault = whole.form, None
+        if form.parts:
+            self._form = self._form or form
+        if form.parts and form != self._form:
             self._fault = f"list {self.origin}: its keys have other columns than before; start again, or put those back"
             return ListRead(faults=[self._fault])
         return ListRead(whole=whole)

@@ -272,7 +272,7 @@ class ListsAt:
 
 def key_fault(name: str, given: int, parts: int) -> str | None:
     """Return what is wrong with a key of so many parts in a rule; None if keys of the list have as many."""
-    if given == parts:
+    if parts in (given, 0):
         return None
     key = "a" if parts == 1 else f"({', '.join('abcd'[:parts])})"
     return f"a key of list {name!r} has {counted(parts, 'value')}, not {given}; write it as in {key} IN LIST {name}"

@@ -34,7 +34,7 @@ _quote: Final = json.JSONEncoder(ensure_ascii=False).encode
 class KeyForm:
     """What the keys of a list are made of."""
 
-    parts: int = 1  # columns of a key
+    parts: int = 1  # columns of a key; 0 where that is not known, of a list without columns and entries
     match: Match = "text"
 
     def read(self, written: str) -> str:

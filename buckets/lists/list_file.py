@@ -95,6 +95,8 @@ def _texts(column: pa.ChunkedArray) -> pa.Array:
 
 def _key_columns(rows: pa.Table, key: Key, match: Match, origin: str) -> tuple[Sequence[str], KeyForm]:
     """Return the columns of keys, and what keys are made of."""
+    if key is None and not rows.column_names:
+        return [], KeyForm(0)
     if key is not None or "key" in rows.column_names:
         keys = ["key"] if key is None else [key] if isinstance(key, str) else key
     elif "network" in rows.column_names:
@@ -111,6 +113,8 @@ def _key_columns(rows: pa.Table, key: Key, match: Match, origin: str) -> tuple[S
 
 
 def _key_texts(columns: Sequence[pa.Array], form: KeyForm, origin: str) -> pa.Array:
+    if not columns:
+        return pa.nulls(0, pa.large_string())
     keys = columns[0] if form.parts == 1 else joined(columns)
     if keys.null_count:
         row = pc.index(keys.is_null(), True).as_py() + 1
@@ -179,7 +183,8 @@ def _csv_rows(path: Path) -> pa.Table:
 
 
 def _yaml_rows(path: Path, key: Key) -> pa.Table:
-    key = key if isinstance(key, str) else "key"
+    wanted = [] if key is None else [key] if isinstance(key, str) else list(key)
+    key = wanted[0] if wanted else "key"
     data, _ = parse_yaml(read_text(path, "list"), path, "list")
     if not isinstance(data, list):
         message = f"list {path}: must be a list of keys, or of mappings such as {{{key}: p1, until: 2026-12-31}}"
@@ -192,7 +197,7 @@ def _yaml_rows(path: Path, key: Key) -> pa.Table:
             message = f"list {path}: entry {number}: {wrong or 'a name'} is neither text nor a number; write one"
             raise BucketsError(message)
         rows.append({name: _scalar_text(value) for name, value in fields.items()})
-    names = dict.fromkeys(name for row in rows for name in row) or [key]
+    names = dict.fromkeys(name for row in rows for name in row) or wanted
     return pa.table({name: pa.array([row.get(name) for row in rows], pa.large_string()) for name in names})
 
 

@@ -245,7 +245,7 @@ def _lists(test: RuleTest, rules: Iterable[Rule], fault: Fault) -> Lists:
     """Return the lists of a test; all into which its rules look are among them."""
     lists = {}
     for name, entries in test.lists.items():
-        names = dict.fromkeys(field for entry in entries for field in entry) or ["key"]
+        names = dict.fromkeys(field for entry in entries for field in entry)
         columns = {field: pa.array([as_text(entry.get(field)) for entry in entries], pa.string()) for field in names}
         try:
             lists[name] = ListIndex(base_of(pa.table(columns), None, f"list {name!r}"))

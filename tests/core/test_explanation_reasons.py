@@ -13,11 +13,15 @@ from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer
 from buckets.history.explain.words import explained as explained_texts
 from buckets.history.explain.words import headline
+from buckets.lists.base import Entry
+from buckets.lists.keys import KeyForm
 from buckets.moment import exact_time_text
 from buckets.outputs import columns
+from buckets.rules.rule import Rule
 from tests.core.archived_job import ArchivedJob
 from tests.core.examples import SCHEMA, rule, until
 from tests.core.past import explainer_of
+from tests.core.recorded_job import RecordedJob
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -407,3 +411,30 @@ def test_an_event_that_came_late_tells_of_nothing(explained):
     batches = [[event(0, 0)], [event(1, 5_000, kind="x")], [event(2, 4_000, kind="x")]]
     (feature,) = explained(one, *batches, at="e2", late="evaluate").features
     assert (feature.value, feature.steps, feature.comparison.equal) == (None, (), True)
+
+
+def test_keys_of_several_columns_and_addresses_are_looked_for_in_the_lists_of_the_batch(tmp_path):
+    job = RecordedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    features = {"n": {"function": "count", "window": "1h"}}
+    when = "n >= 1 AND ((payer, kind) IN LIST pairs OR lookup(nets, kind, 'class') = 'vpn')"
+    written = {"rule_id": "r", "group_by": ["payer"], "features": features, "when": when}
+    job.use([Rule.model_validate(written)])
+    for number, kind in ((1, "a"), (2, "a"), (3, "10.1.1.1"), (4, None)):
+        job.use_list("pairs", {'["p","a"]': Entry()} if number == 1 else {}, KeyForm(2))
+        job.use_list("nets", {"10.0.0.0/8": Entry({"class": "vpn"})}, KeyForm(1, "cidr"))
+        job.batch([event(number, number, kind=kind)])
+    explainer = explainer_of(job, tmp_path / "results")
+    found = [explainer.event(f"e{number}", "r") for number in (1, 2, 3, 4)]
+    assert [each.outcome for each in found] == ["alert", "did not fire", "alert", "did not fire"]
+    parts = [each.condition.parts[1].parts for each in found]
+    assert [[part.truth for part in each] for each in parts] == [
+        ["true", "unknown"],
+        ["false", "unknown"],
+        ["false", "true"],
+        ["unknown", "unknown"],
+    ]
+    assert [part.text for part in parts[2]] == [
+        "(payer (p), kind (10.1.1.1)) is in the list pairs: does not hold",
+        "class of kind (10.1.1.1) in the list nets is vpn: holds",
+    ]
+    assert "kind is missing" in parts[3][0].text

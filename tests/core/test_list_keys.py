@@ -392,6 +392,18 @@ def test_a_file_that_has_other_keys_while_the_job_runs_is_a_fault(checkpoint, tm
     assert (book.newest(), checkpoint.lists.faults()) == ({"l": 2}, {})
 
 
+def test_a_yaml_list_may_be_emptied_and_have_the_same_keys_again(checkpoint, tmp_path):
+    path, said = tmp_path / "l.yaml", []
+    book, found = ListBook(checkpoint, {"l": WholeList(path)}, said.append, keep_all=True), []
+    for number, text in enumerate(["[]", "- {key1: a, key2: b}", "[]", "- {key1: a, key2: c}"]):
+        path.write_text(text)
+        os.utime(path, (number, number))
+        (book.look if number else book.start_reading)()
+        found.append((book.newest()["l"], [index.entries() for index in book.known.values()]))
+        assert list_fault(features_rule("payments > 1", where="(payer, kind) IN LIST l"), book.known) is None
+    assert (found, said) == ([(1, [0]), (2, [1]), (3, [0]), (4, [1])], [])
+
+
 def test_rules_are_checked_by_the_lists_that_are_read(checkpoint, as_worded):
     lists = ListBook(checkpoint, {"l": Keyed(PAIRS, {})})
     book = RuleBook(checkpoint, FixedRules(()), SCHEMA, EngineSettings(), lists=lists)
