@@ -10,6 +10,7 @@ from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.kafka.sender import Sender
 from buckets.lists.base import RESERVED, Entry
+from buckets.lists.keys import KeyForm
 from buckets.moment import iso_text
 from buckets.verdicts.verdict import Verdict
 from buckets.verdicts.verdict_table import append_verdicts, verdict_table
@@ -30,19 +31,24 @@ def latest_entry(job: Job, name: str, key: str) -> tuple[str, Entry] | None:
     In a list of networks that is the most specific one that contains the key. BucketsError if the job has no such list,
     it can have no such key, or no batch has seen it yet.
     """
-    key = list_key(job, name, key)
+    list_settings(job, name)
     lists = Checkpoint(job.checkpoint).lists
     latest = lists.latest(name)
     if latest is None:
         message = f"list {name!r}: no batch has seen it yet; run the job"
         raise BucketsError(message)
-    return lists.index(name, latest.number).find(key)
+    index = lists.index(name, latest.number)
+    return index.find(_read_key(name, index.form, key))
 
 
 def list_key(job: Job, name: str, written: str) -> str:
     """Return a key of a list in its one form; BucketsError if the job has no such list, or it is no key of it."""
+    return _read_key(name, list_settings(job, name).form, written)
+
+
+def _read_key(name: str, form: KeyForm, written: str) -> str:
     try:
-        return list_settings(job, name).form.read(written)
+        return form.read(written)
     except ValueError as error:
         message = f"list {name!r}: {error}"
         raise BucketsError(message) from None
@@ -83,11 +89,8 @@ def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
     Fields are `until`, `author`, `reason`, and values for `lookup`. BucketsError as `check_change`, or if the broker
     refuses the message.
     """
-    _send(
-        job,
-        check_change(job, name, key),
-        [(list_key(job, name, key), json.dumps(dict(fields), ensure_ascii=False), {})],
-    )
+    value = json.dumps(dict(fields), ensure_ascii=False)
+    _send(job, check_change(job, name, key), [(list_key(job, name, key), value, {})])
 
 
 def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> None:

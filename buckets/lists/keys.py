@@ -44,7 +44,7 @@ class KeyForm:
             raise ValueError(message)
         if self.match == "cidr":
             return network_text(written)
-        return written if self.parts == 1 else self._of_parts(written)
+        return written if self.parts <= 1 else self._of_parts(written)
 
     def _of_parts(self, written: str) -> str:
         try:

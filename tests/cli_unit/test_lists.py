@@ -18,6 +18,7 @@ lists:
   payroll: {kind: file, path: payroll.csv}
   blocked: {kind: kafka, topic: blocked}
   pairs: {kind: kafka, topic: pairs, key: [a, b]}
+  nets: {kind: kafka, topic: nets, match: cidr}
   networks: {kind: file, path: networks.csv, match: cidr}
 checkpoint: checkpoint
 output: {path: tables}
@@ -63,6 +64,9 @@ def test_show_says_what_the_latest_batches_see(buckets, conf):
     assert entry == {"key": "p1", "until": "2026-12-31T18:00:00.000Z", "author": "ann", "category": "a"}
     entry = json.loads(buckets("lists", "show", "networks", "::ffff:10.2.0.1", "--conf", str(conf)).out)
     assert entry == {"key": "10.0.0.0/8", "category": "office"}
+    # By what the latest batches see, whatever the configuration says by now.
+    conf.write_text(CONF.replace(", match: cidr", ""))
+    assert json.loads(buckets("lists", "show", "networks", "10.2.0.1", "--conf", str(conf)).out) == entry
 
 
 @pytest.mark.parametrize(
@@ -77,8 +81,8 @@ def test_show_says_what_the_latest_batches_see(buckets, conf):
         ("put", "blocked", ""),
         ("put", "pairs", "a"),
         ("remove", "pairs", '["a"]'),
-        ("show", "networks", "10.0.0.1/8"),
-        ("show", "networks", "a"),
+        ("put", "nets", "10.0.0.1/8"),
+        ("remove", "nets", "a"),
         ("remove", "payroll", "p3"),
     ],
 )
