@@ -1,6 +1,7 @@
 """Features of a batch DataFrame: `buckets.spark.features` beside Spark SQL's RANGE windows and `buckets.features`.
 
-Payments of a team (`team_data.py`) at distinct times, with one rule a grouping. The three sides take turns in one
+Payments of a team (`team_data.py`) at distinct times, with one rule a grouping; also with windows ten times as long, so
+that they hold that many more payments. The three sides take turns in one
 session with two cores, and the first turn of each number of groupings is not counted. Both sides of Spark write all
 columns of the payments and those of the rules, to nowhere; the values are compared before that, as sums of each column.
 CPU is of all processes.
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -61,30 +63,51 @@ def write_payments(path: Path, rows: int) -> None:
     pq.write_table(table, path, row_group_size=100_000)
 
 
-def ours(frame: DataFrame, groupings: int) -> DataFrame:
+@dataclass(frozen=True)
+class Size:
+    """So many groupings, with windows so many times as long as the team's."""
+
+    groupings: int
+    longer: int
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        longer = "" if self.longer == 1 else f", windows {self.longer} times as long"
+        return f"{self.groupings} groupings{longer}"
+
+    @property
+    def rules(self) -> list[dict[str, Any]]:
+        """The rules."""
+        windows = (parse_duration_ms(window) * self.longer for window in WINDOWS)
+        longer = ({"window": {"length": f"{window_ms}ms"}} for window_ms in windows)
+        return [dict(rule) | window for rule, window in zip(team_rules(self.groupings), longer, strict=False)]
+
+
+def ours(frame: DataFrame, size: Size) -> DataFrame:
     """`buckets.spark.features`."""
-    return bs.features(frame, bs.rules(team_rules(groupings)), SCHEMA, order_by=["ts", "event_id"])
+    return bs.features(frame, bs.rules(size.rules), SCHEMA, order_by=["ts", "event_id"])
 
 
-def spark_sql(frame: DataFrame, groupings: int) -> DataFrame:
+def spark_sql(frame: DataFrame, size: Size) -> DataFrame:
     """Window functions over the same."""
-    for fields, window, function in zip(GROUPINGS[:groupings], WINDOWS, FUNCTIONS, strict=False):
-        within = f"RANGE BETWEEN {parse_duration_ms(window)} PRECEDING AND CURRENT ROW"
+    for fields, window, function in zip(GROUPINGS[: size.groupings], WINDOWS, FUNCTIONS, strict=False):
+        within = f"RANGE BETWEEN {parse_duration_ms(window) * size.longer} PRECEDING AND CURRENT ROW"
         over = f"OVER (PARTITION BY {', '.join(fields)} ORDER BY ts {within})"
         name = f"{function}-by-{'-'.join(fields)}.value"
         frame = frame.selectExpr("*", f"{SQL[function]} {over} AS `{name}`")
     return frame
 
 
-def sums_of(scored: DataFrame, groupings: int) -> Sums:
+def sums_of(scored: DataFrame, size: Size) -> Sums:
     """The sums of the values of rules, but for averages, of which SQL has doubles."""
-    names = [rule["rule_id"] for rule in team_rules(groupings) if not str(rule["rule_id"]).startswith("avg")]
+    names = [rule["rule_id"] for rule in size.rules if not str(rule["rule_id"]).startswith("avg")]
     return tuple(scored.agg(*(F.sum(F.col(f"`{name}.value`").cast("decimal(38,0)")) for name in names)).first() or ())
 
 
-def one_process(path: Path, groupings: int) -> None:
+def one_process(path: Path, size: Size) -> None:
     """`buckets.features`, piece by piece, in this process."""
-    evaluator = buckets.Evaluator(bs.rules(team_rules(groupings)), SCHEMA)
+    evaluator = buckets.Evaluator(bs.rules(size.rules), SCHEMA)
     for piece in pq.ParquetFile(path).iter_batches(PIECE):
         evaluator.features(pa.Table.from_batches([piece]))
 
@@ -96,7 +119,8 @@ def written(frame: DataFrame) -> None:
 
 def main() -> None:
     """Measure."""
-    report = Report("frames", __doc__)
+    report = Report("frames", __doc__, options={"--longer": "1,10", "--groupings": ",".join(map(str, WANTED))})
+    chosen = [[int(each) for each in report.option(name).split(",")] for name in ("--groupings", "--longer")]
     folder = Path(tempfile.mkdtemp())
     rows = 20_000 if report.quick else ROWS
     path = folder / "payments.parquet"
@@ -107,15 +131,16 @@ def main() -> None:
         builder = builder.config(name, value)
     frame = builder.getOrCreate().read.parquet(str(path))
     found = report.found.setdefault("groupings", {})
-    for groupings, wanted in WANTED.items():
-        sums = [sums_of(side(frame, groupings), groupings) for side in (ours, spark_sql)]
+    for size in (Size(groupings, longer) for longer in chosen[1] for groupings in chosen[0]):
+        wanted = WANTED[size.groupings]
+        sums = [sums_of(side(frame, size), size) for side in (ours, spark_sql)]
         if sums[0] != sums[1]:
             message = f"values differ: {sums}"
             raise AssertionError(message)
         sides: dict[str, Callable[[], None]] = {
-            "ours": partial(lambda groupings: written(ours(frame, groupings)), groupings),
-            "spark sql": partial(lambda groupings: written(spark_sql(frame, groupings)), groupings),
-            "one process": partial(one_process, path, groupings),
+            "ours": partial(lambda size: written(ours(frame, size)), size),
+            "spark sql": partial(lambda size: written(spark_sql(frame, size)), size),
+            "one process": partial(one_process, path, size),
         }
         runs: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
         for turn in range(report.repeats + 1):
@@ -126,21 +151,21 @@ def main() -> None:
                 run()
                 runs[name].append((time.monotonic() - began_s, spent() - spent_s))
             text = ", ".join(f"{name} {runs[name][-1][0]:.1f} s ({runs[name][-1][1]:.0f} s CPU)" for name in sides)
-            report.console.print(f"  {groupings} groupings, turn {turn}: {text}", highlight=False)
+            report.console.print(f"  {size.name}, turn {turn}: {text}", highlight=False)
         median_s = {name: median(wall for wall, _ in of_side[1:]) for name, of_side in runs.items()}
         median_cpu_s = {name: median(cpu for _, cpu in of_side[1:]) for name, of_side in runs.items()}
-        found[groupings] = {"rows": rows, "median_s": median_s, "median_cpu_s": median_cpu_s, "runs": runs}
+        found[size.name] = {"rows": rows, "median_s": median_s, "median_cpu_s": median_cpu_s, "runs": runs}
         times = median_s["spark sql"] / median_s["ours"]
-        report.goal(Goal(f"{groupings} groupings, times as fast as Spark SQL", times, at_least=wanted))
+        report.goal(Goal(f"{size.name}, times as fast as Spark SQL", times, at_least=wanted))
         if median_cpu_s["one process"]:
             times = median_cpu_s["ours"] / median_cpu_s["one process"]
-            report.goal(Goal(f"{groupings} groupings, times the CPU of one process", times, at_most=3.0))
+            report.goal(Goal(f"{size.name}, times the CPU of one process", times, at_most=3.0))
     shutil.rmtree(folder)
 
     def draw(axes: Axes) -> None:
         for name in ("ours", "spark sql", "one process"):
             axes.plot([*found], [each["median_s"][name] for each in found.values()], marker="o", label=name)
-        axes.set_xlabel("groupings")
+        axes.tick_params("x", rotation=20)
         axes.set_ylabel(f"seconds for {rows:,} payments")
         axes.legend()
 
