@@ -363,8 +363,7 @@ class Rule(BaseModel):
     @property
     def lists(self) -> frozenset[str]:
         """Return the lists of the job that its filters, its condition and its score look into."""
-        named = frozenset().union(*map(filter_lists, [*self._filters, *self._computed]))
-        return frozenset(name for name in named if not name.startswith(RULES_LIST))
+        return frozenset(name for name, _ in self.list_keys)
 
     @property
     def rules_list_tests(self) -> tuple[Expression, ...]:
@@ -374,9 +373,10 @@ class Rule(BaseModel):
 
     @property
     def list_keys(self) -> frozenset[tuple[str, int]]:
-        """Return the lists that it looks into, each with the number of parts of a key."""
+        """Return the same, each with the number of parts of a key."""
         sql = (where for where in [*self._filters, *self._computed] if isinstance(where, SqlFilter))
-        return frozenset().union(*(where.list_keys for where in sql))
+        named = (each for where in sql for each in where.list_keys)
+        return frozenset((name, parts) for name, parts in named if not name.startswith(RULES_LIST))
 
     @property
     def group_where(self) -> Filter:
