@@ -8,6 +8,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
+from buckets.expressions.expression import RULES_LIST
 from buckets.kafka.sender import Sender
 from buckets.lists.base import RESERVED, Entry
 from buckets.lists.keys import KeyForm
@@ -21,6 +22,8 @@ def list_settings(job: Job, name: str) -> ListSettings:
     if name not in job.settings.lists:
         there = ", ".join(sorted(job.settings.lists)) or "none"
         message = f"there is no list {name!r}; lists of the configuration: {there}"
+        if name.startswith(RULES_LIST):
+            message = f"list {name} is written by rules; `buckets alerts --rule RULE` lists the alerts of those that do"
         raise BucketsError(message)
     return job.settings.lists[name]
 

@@ -26,7 +26,9 @@ WHOLE = Code("B306", "100% of all keys is what a rule without `rollout` has; lea
 SHORT_WINDOW = Code(
     "B307", "a window of {length} holds events of {span} alone; write the length that is meant, as in 1s or 10m"
 )
-UNWRITTEN = Code("B308", "no rule writes {name}, so it is empty; correct the name, or give a rule `then: {{put: ...}}`")
+UNWRITTEN = Code(
+    "B308", "no ACTIVE rule writes {name}, so it is empty; correct the name, or give a rule `then: {{put: ...}}`"
+)
 FEW_KEYS = Code(
     "B401",
     "grouping by {by} makes {count} of all events, and one core scores a key's events one after the other; group by a "
@@ -37,7 +39,8 @@ FEWEST = 8  # Fewer keys than this are few
 
 def find(subject: Subject) -> Iterator[Finding]:
     """Look at windows, groupings, lists and policies of each rule."""
-    written = {RULES_LIST + rule.then.put for rule in subject.rules if rule.then is not None}
+    writing = (rule.then for rule in subject.rules if rule.state in ("ACTIVE", "PAUSE"))
+    written = {RULES_LIST + then.put for then in writing if then is not None}
     for rule in subject.rules:
         schema = subject.schema_of(rule)
         if subject.engine is not None and schema is not None:
@@ -95,7 +98,7 @@ def _policies(rule: Rule, subject: Subject) -> Iterator[Finding]:
     if until is not None and moment_ms(until) <= subject.now_ms:
         yield OVER.at(rule, ("effective", "until"), since=minute_text(moment_ms(until)))
     longest_ms = rule.longest_window.begins_ms
-    if rule.cooldown is not None and rule.cooldown > longest_ms:
+    if rule.cooldown is not None and rule.cooldown > longest_ms and rule.features:
         cooldown, window = format_duration(rule.cooldown), format_duration(longest_ms)
         yield LONG_COOLDOWN.at(rule, ("cooldown",), cooldown=cooldown, window=window)
     over = sum(moment_ms(snooze.until) <= subject.now_ms for snooze in rule.snoozes)

@@ -25,6 +25,7 @@ from buckets.rule_tests.given_events import Fault, as_text, given_events, say_no
 from buckets.rule_tests.results import NOT_EVALUATED, Row, RuleTestResults, rules_in_words, shown, terms_of
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import WHOLE_SHARE, Rule
+from buckets.rules.written_lists import linked
 from buckets.validation import Location
 
 _STEPS_BY_RULE = 3  # Steps to an entry that stands below the name of its rule
@@ -99,7 +100,11 @@ class _Comparison:
         """See that only what the rule has is expected of it."""
         unknown = next((name for name in outcome.features if rule.is_short or name not in rule.features), None)
         if unknown is not None:
-            has = "has no features; write `value`" if rule.is_short else f"has the features {', '.join(rule.features)}"
+            has = (
+                "has no features; write `value`"
+                if rule.is_short
+                else f"has the features {', '.join(rule.features) or 'none'}"
+            )
             raise self.fault((*location, "features", unknown), f"is not a feature; rule {rule.rule_id!r} {has}")
         wrong = next((name for name in _OF_ONE_AGGREGATE if name in outcome.model_fields_set), None)
         if not rule.is_short and wrong is not None:
@@ -212,7 +217,8 @@ class RuleTester:
             return self._file.fault((*location, *inside), reason)
 
         line = self._file.line(location)
-        rules = {rule_id: self._rules[rule_id] for rule_id in self.rules_of(test) if rule_id in self._rules}
+        chosen = [self._rules[rule_id] for rule_id in self.rules_of(test) if rule_id in self._rules]
+        rules = {rule.rule_id: rule for rule in linked(chosen)}
         if not rules or any(rule_id not in self._rules for _, rule_id in test.expect.named_rules()):
             return RuleTestOutcome(test.name, str(self._file.path), line, (), ())
         given = given_events(test, self._schema, self._file.path.parent, fault)

@@ -118,9 +118,25 @@ class ListPut(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    put: Annotated[str, Field(pattern=f"^{LIST_NAME.pattern}$")]
-    key: str = Field(min_length=1)
-    until_ms: DurationMs = Field(alias="until", gt=0)
+    put: str
+    key: str
+    until_ms: DurationMs = Field(alias="until")
+
+    @field_validator("put")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if LIST_NAME.fullmatch(value) is None:
+            message = f"{short_line(repr(value))} is not a name of a list; write letters, digits and _, as in blocked"
+            raise ValueError(message)
+        return value
+
+    @field_validator("until_ms")
+    @classmethod
+    def _is_some_time(cls, value: int) -> int:
+        if value <= 0:
+            message = "a key is in a list for at least 1ms"
+            raise ValueError(message)
+        return value
 
     @field_serializer("until_ms")
     def _as_written(self, value: int) -> str:
@@ -251,15 +267,13 @@ class Rule(BaseModel):
             name for where in self._filters for name in filter_lists(where) if name.startswith(RULES_LIST)
         )
         if filtered:
-            return f"rules write list {filtered[0]}, so it is looked into by `when` or `score`, and not by a filter"
+            return f"rules write list {filtered[0]}, so `when` and `score` look into it, and filters do not"
         tests = self.rules_list_tests
         if tests and (self.on == "alerts" or self.limit is not None):
-            return (
-                f"a rule over events with `when` may look into {tests[0].value}, which rules write, and no other rule"
-            )
+            return f"rules write list {tests[0].value}, so only `when` and `score` of a rule over events look into it"
         odd = next((test for test in tests if test.operands[0].operator != "field" or test.operands[0].is_array), None)
         if odd is not None:
-            return f"the key of {odd.value} is a field of the event, as in payerId IN LIST {odd.value}"
+            return f"the key of {odd.value} is a field of the event that is a text, as in payerId IN LIST {odd.value}"
         if self.then is not None and (self.on == "alerts" or self.asks_alerts):
             what = "of a rule over alerts" if self.on == "alerts" else "that follows from other alerts"
             return f"then: an alert {what} writes no list, as it counts for no rule; leave `then` out"
@@ -450,7 +464,7 @@ class Rule(BaseModel):
     def phrase(self, named: NamedFeature) -> str:
         """Return what one of its features computes, in English: `the sum of paymentAmount`."""
         if not self.is_short:
-            return named.phrase_over(self.on)
+            return named.phrase_over(named.feature.on or self.on)
         phrase = phrase_of(named.feature)
         return capitalised(phrase)
 

@@ -17,6 +17,7 @@ from buckets.duration import DAY_MS, MINUTE_MS, rounded_duration
 from buckets.moment import minute_text
 from buckets.rules.completeness import ALWAYS_MS, Completeness, Stretches
 from buckets.rules.group import Group
+from buckets.rules.role import asks_alerts
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
@@ -84,11 +85,15 @@ def rules_warmth(rule_set: RuleSet, arrived: Stretches, now_ms: int) -> dict[str
     Event times more than a day after now are no measure of how far the stream is.
     """
     reads: dict[str, list[_Read]] = {rule.rule_id: [] for rule in rule_set.rules}
-    for group in rule_set.groups:
+    asked = (group for group in rule_set.alert_groups if asks_alerts(group.fields))
+    for group in (*rule_set.groups, *asked):
         for rule in group.rules:
             reads[rule.rule_id] += _reads(group, rule)
     until_ms = latest_ms(arrived, now_ms)
-    return {rule_id: Warmth(rule_id, _all_complete(each) if each else (), until_ms) for rule_id, each in reads.items()}
+    alone = {rule.rule_id for rule in rule_set.evaluated if rule.is_in_force and not rule.features}
+    warm = {rule_id: _all_complete(each) if each else () for rule_id, each in reads.items()}
+    warm |= dict.fromkeys(alone, (Warm(None, None),))
+    return {rule_id: Warmth(rule_id, of_rule, until_ms) for rule_id, of_rule in warm.items()}
 
 
 def latest_ms(arrived: Stretches, now_ms: int) -> int | None:

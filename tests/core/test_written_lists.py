@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +13,10 @@ from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.events.parquet_rows import table_arrivals
 from buckets.outputs.columns import ALERTS
+from buckets.rules.completeness import stretches_of
 from buckets.rules.renaming import renamed_rule
 from buckets.rules.rule_set import RuleSet, next_rule_set
+from buckets.rules.warmth import rules_warmth
 from tests.core.test_asked_alerts import SCHEMA, START_MS, Row, raised_by, streams, table
 from tests.laws import examples
 
@@ -165,6 +168,17 @@ def test_a_score_looks_into_a_list():
     rows = rows_of(("p", "q"), ("x", "p"), ("p", "y"))
     results = buckets.Evaluator([reader, rule_of(WRITERS[0] | {"then": PUT})], SCHEMA).recorded(table(rows))
     assert [row["score"] for row in results.alerts.to_pylist() if row["rule_id"] == "r"] == [3, 30, 3]
+
+
+def test_windows_are_complete_where_alerts_that_write_are_known():
+    def first(*rules: buckets.Rule) -> RuleSet:
+        return next_rule_set(RuleSet(0, (), (), {}), rules, stretches_of(np.array([START_MS])), 0)
+
+    alone = rule_of(READER | {"when": "amount > 3"})
+    assert rules_warmth(first(alone), (), 0)["r"].sentence() == "complete"
+    reader, large = rule_of(READER), rule_of(WRITERS[0] | {"then": PUT})
+    warmth = rules_warmth(first(reader, large), stretches_of(np.array([START_MS])), START_MS)["r"]
+    assert warmth.complete_from_ms == START_MS + 1 + 3_600_000 - 1  # a millisecond behind what had arrived
 
 
 def test_a_rule_without_features_is_about_its_event_alone():

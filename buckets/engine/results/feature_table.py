@@ -157,7 +157,7 @@ def _by_rule(payloads: Mapping[str, list[bytes]]) -> dict[str, list[pa.Table]]:
 def _check(rules: Sequence[Rule]) -> None:
     over_alerts = next((rule for rule in rules if rule.on == "alerts" or rule.asks_alerts), None)
     if over_alerts is not None:
-        what = "has features over alerts" if over_alerts.asks_alerts else "is over alerts"
+        what = "follows from alerts" if over_alerts.asks_alerts else "is over alerts"
         message = (
             f"rule {over_alerts.rule_id!r}: {what}, and features are of events; leave it out, or name it among "
             "rules of a backtest"

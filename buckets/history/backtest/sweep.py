@@ -146,7 +146,7 @@ def _lack(rule: Rule, parameter: str) -> str | None:
     if feature and rule.is_short:
         return f"rule {rule.rule_id} has no features; it has limit, window and cooldown"
     if feature and feature not in rule.features:
-        return f"rule {rule.rule_id} has no feature {feature}; it has {', '.join(rule.features)}"
+        return f"rule {rule.rule_id} has no feature {feature}; it has {', '.join(rule.features) or 'none'}"
     if head == "when":
         from buckets.expressions.parser import parse_expression
 
@@ -155,7 +155,9 @@ def _lack(rule: Rule, parameter: str) -> str | None:
         remedy = f"sweep one that is compared with one, as in {feature} > 5"
         return None if count == 1 else f"the condition compares {feature} {how_often}; {remedy}"
     if not feature and parameter != "cooldown" and not rule.is_short:
-        first = next(iter(rule.features))
+        first = next(iter(rule.features), None)
+        if first is None:
+            return f"rule {rule.rule_id} has no features; sweep cooldown"
         return f"rule {rule.rule_id} has features; sweep when.{first}, {first}.window or cooldown"
     return None
 

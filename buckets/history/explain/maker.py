@@ -138,7 +138,7 @@ class Explainer:
         if reasons:
             return self._not_evaluated(rule, target, came, reasons)
         if result is None:
-            from_ms = target.time_ms - max(named.feature.window.reach_ms for named in rule.named_features())
+            from_ms = target.time_ms - max((each.feature.window.reach_ms for each in rule.named_features()), default=0)
             result = find_recorded(past, rule, target, list(histories.values()), from_ms)
         recorded, features = {} if result is None else result.features, []
         for named in rule.named_features():
