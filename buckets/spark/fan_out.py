@@ -52,7 +52,7 @@ def fan_out_rows(
     for rows in arrivals:
         if rows.num_rows:
             parsed = convert(rows, schema, required)
-            messages = list(fan_out_parsed(rows, parsed, rule_set, schema, engine, lists))
+            messages = list(fan_out_parsed(rows, parsed, rule_set, schema, engine, lists).messages())
             if ROW in rows.schema.names:
                 messages.append(ShardMessage(PASSING, rows_payload(rows)))
             if arrived is not None:

@@ -62,7 +62,7 @@ class SliceScoring(ABC):
         scorer, rule_set, *_ = self.of(number)
         sent = list[Sent]()
         for rows in arrivals:
-            for message in scorer.fan_out(rows, rule_set):
+            for message in scorer.fan_out(rows, rule_set).messages():
                 passes = message.shard == payload.PASSING
                 target = number % scorer.engine.shards if passes else message.shard
                 sent.append((target, number, _PASSING if passes else _TO_SHARD, message.payload))

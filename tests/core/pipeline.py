@@ -75,10 +75,18 @@ class CheckedScorer(Scorer):
         sources: FillSources = NO_SOURCES,
         going_on: Eviction | None = None,
     ) -> Iterator[Produced]:
-        for produced in super().score(payloads, rule_set, store, sources, going_on):
-            if produced.output not in (COUNTS, FILLS, PARTS):
-                assert produced.rows == payload.unpack(produced.payload).num_rows > 0
-            yield produced
+        return checked(super().score(payloads, rule_set, store, sources, going_on))
+
+    def score_together(self, *given: Any) -> Iterator[Produced]:
+        return checked(super().score_together(*given))
+
+
+def checked(several: Iterable[Produced]) -> Iterator[Produced]:
+    """What comes out, once it is seen that it says how many rows it has."""
+    for produced in several:
+        if produced.output not in (COUNTS, FILLS, PARTS):
+            assert produced.rows == payload.unpack(produced.payload).num_rows > 0
+        yield produced
 
 
 class Pipeline(InMemoryJob):

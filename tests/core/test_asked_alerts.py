@@ -256,7 +256,9 @@ def test_events_of_such_rules_stay_where_tasks_thin_out_parts():
     ]
     driver, whole, thinned = (memory_stores(), memory_stores()), [], []
     messages = [
-        each.payload for piece in table_arrivals(table(rows), SCHEMA) for each in scorer.fan_out(piece, rule_set)
+        each.payload
+        for piece in table_arrivals(table(rows), SCHEMA)
+        for each in scorer.fan_out(piece, rule_set).messages()
     ]
     produced = list(scorer.score(messages, rule_set, memory_store()))
     parts = [each.payload for each in produced if each.output == PARTS]

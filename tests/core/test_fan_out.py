@@ -42,7 +42,7 @@ ROWS = st.lists(
 
 def sent(rows, rule_set: RuleSet = RULES, shards: int = 4) -> list[ShardMessage]:
     numbered = [{"id": f"e{n}", "at": 1000 + n % 3} | row for n, row in enumerate(rows)]
-    return list(fan_out(arrivals(numbered, SCHEMA), rule_set, SCHEMA, EngineSettings(shards=shards)))
+    return list(fan_out(arrivals(numbered, SCHEMA), rule_set, SCHEMA, EngineSettings(shards=shards)).messages())
 
 
 def tables(messages, group):
@@ -115,7 +115,7 @@ def test_values_travel_with_their_event(rows):
 def test_without_whole_events_only_attributes_that_are_read_travel():
     rules = first_rule_set([rule("c", where={"kind": "x"})])
     rows = arrivals([{"id": "e", "at": 1, "payer": "p", "kind": "x", "amount": "1.00"}], SCHEMA)
-    first = next(fan_out(rows, rules, SCHEMA, EngineSettings(shards=1), whole=False))
+    first = next(fan_out(rows, rules, SCHEMA, EngineSettings(shards=1), whole=False).messages())
     names = unpack_shard(first.payload).events.column_names
     assert [name for name in names if name.startswith(attribute_column(""))] == [attribute_column("kind")]
     assert measure_column("amount") in names

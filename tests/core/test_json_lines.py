@@ -33,9 +33,8 @@ def lines_of(rule_set: RuleSet, rows: list[dict]) -> dict[str, list[dict]]:
 
 def payloads_of(rule_set: RuleSet, rows: list[dict]) -> dict[str, list[bytes]]:
     """What both stages produce of each output."""
-    messages = [
-        message.payload for message in fan_out(arrivals(rows, SCHEMA), rule_set, SCHEMA, EngineSettings(shards=1))
-    ]
+    fanned = fan_out(arrivals(rows, SCHEMA), rule_set, SCHEMA, EngineSettings(shards=1))
+    messages = [message.payload for message in fanned.messages()]
     found: dict[str, list[bytes]] = {}
     for produced in Scorer(SCHEMA, ENGINE, evaluations=True).score(messages, rule_set, memory_store()):
         if produced.output != COUNTS:

@@ -36,7 +36,7 @@ def seen(events, shards=1, is_topic=True):
     columns |= {field_column(index): pa.array(values, pa.string()) for index, values in enumerate(fields)}
     if is_topic:
         columns[INGESTED] = pa.array([0] * count, pa.int64())
-    messages = list(fan_out(pa.record_batch(columns), RULES, EVENT_SCHEMA, EngineSettings(shards=shards)))
+    messages = list(fan_out(pa.record_batch(columns), RULES, EVENT_SCHEMA, EngineSettings(shards=shards)).messages())
     (counts,) = [json.loads(each.payload[1:]) for each in messages if each.payload[:1] == payload.COUNTS]
     return counts.get("partitions", {})
 

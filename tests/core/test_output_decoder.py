@@ -41,7 +41,7 @@ def produced() -> dict[str, list[bytes]]:
         row("c", 11, payer="b"),
     ]
     by_shard: dict[int, list[bytes]] = {}
-    for message in fan_out(arrivals(rows, SCHEMA), RULES, SCHEMA, ENGINE):
+    for message in fan_out(arrivals(rows, SCHEMA), RULES, SCHEMA, ENGINE).messages():
         by_shard.setdefault(message.shard, []).append(message.payload)
     found: dict[str, list[bytes]] = {}
     for messages in by_shard.values():

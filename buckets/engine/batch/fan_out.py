@@ -25,7 +25,7 @@ from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.key_partitions import seen_partitions
 from buckets.engine.batch.partitioner import Partitioned, assign_shards
-from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, pack_shards, unpack_shard, way_id
+from buckets.engine.batch.shard_events import EventsByKey, SentEvents, ShardEvents, way_id
 from buckets.engine.storage.key import decode_key, key_json
 from buckets.engine.storage.shard_store import strings_of
 from buckets.events.arrivals import (
@@ -196,7 +196,21 @@ class ShardMessage:
     """What one shard is to score."""
 
     shard: int  # its number; `payload.PASSING` for what is not scored
-    payload: bytes  # as `shard_events.pack_shards` or `payload.pack` writes it
+    payload: bytes  # as `shard_events.SentEvents` or `payload.pack` writes it
+
+
+@dataclass(frozen=True)
+class FannedOut:
+    """What arrivals have come to."""
+
+    sent: SentEvents | None  # the events for shards; None where none gets any
+    others: Sequence[ShardMessage]  # what else they get, and what passes by them
+
+    def messages(self) -> Iterator[ShardMessage]:
+        """Yield all of it as messages."""
+        if self.sent is not None:
+            yield from (ShardMessage(shard, packed) for shard, packed in self.sent.packed())
+        yield from self.others
 
 
 def fan_out(
@@ -207,8 +221,8 @@ def fan_out(
     lists: Lists = NO_LISTS,
     whole: bool = True,
     counts: bool = True,
-) -> Iterator[ShardMessage]:
-    """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for shards.
+) -> FannedOut:
+    """Turn arrivals, in the form of `arrivals` and in arrival order, into what shards get.
 
     Shards get `whole` events, as alerts show them, or only those attributes that a feature, filter or condition reads.
     Without `counts` there are none for the accounts of the batch.
@@ -226,8 +240,8 @@ def fan_out_parsed(
     lists: Lists = NO_LISTS,
     whole: bool = True,
     counts: bool = True,
-) -> Iterator[ShardMessage]:
-    """Turn arrivals into messages for shards as `fan_out` does, given what they have been parsed to."""
+) -> FannedOut:
+    """Turn arrivals into what shards get as `fan_out` does, given what they have been parsed to."""
     shards, events, letters = engine.shards, parsed.events, dead_letters(rows, parsed, schema)
     passed, with_key = _passed(events, rule_set.groups, schema, lists)
     entering = _entering(events, rule_set.groups, passed)
@@ -235,12 +249,12 @@ def fan_out_parsed(
     sent = events.attributes
     if not whole:
         sent = {name: values for name, values in sent.items() if name in rule_set.read_fields}
-    yield from _messages(replace(events, attributes=sent), entering.group_ids, partitioned)
-    if rule_set.fills:
-        # Also a shard without an event goes on: all must be done in one batch.
-        yield from (ShardMessage(shard, payload.FILL) for shard in range(shards))
+    found = _sent(replace(events, attributes=sent), entering.group_ids, partitioned)
+    # Also a shard without an event goes on with what is being filled: all must be done in one batch.
+    others = [ShardMessage(shard, payload.FILL) for shard in range(shards)] if rule_set.fills else []
     if letters:
-        yield ShardMessage(payload.PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters)))
+        packed = payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters))
+        others.append(ShardMessage(payload.PASSING, packed))
     if counts:
         told = _counts(rows, events, letters, rule_set, passed, with_key, schema)
         told |= {"asked": entering.asked} if entering.asked else {}
@@ -249,7 +263,8 @@ def fan_out_parsed(
             named = {group.group_id: group.name if group.fields else "" for group in rule_set.groups}
             names = [named[group_id] for group_id, _ in entering.keys]
             told["partitions"] = seen_partitions(partitioned, names, events.source)
-        yield ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(told).encode())
+        others.append(ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(told).encode()))
+    return FannedOut(found, others)
 
 
 def _counts(
@@ -295,9 +310,12 @@ def fan_out_group(
     events, _ = parse(rows, schema, required)
     passed, _ = _passed(events, [group], schema, lists)
     entering = Entering([group.group_id], [(group.group_id, _counted(group))], passed)
-    for message in _messages(events, entering.group_ids, _partitioned(events, entering, shards)):
-        arrived = ShardEvents.of([unpack_shard(message.payload)], [group.group_id]).by_key(0)
-        yield ShardMessage(message.shard, payload.pack(payload.EVENTS, stored_table(arrived, group), group.group_id))
+    sent = _sent(events, entering.group_ids, _partitioned(events, entering, shards))
+    if sent is None:
+        return
+    for shard in sent.shards:
+        arrived = ShardEvents.of([sent.of_shard(shard)], [group.group_id]).by_key(0)
+        yield ShardMessage(shard, payload.pack(payload.EVENTS, stored_table(arrived, group), group.group_id))
 
 
 def _passed(
@@ -401,12 +419,10 @@ def _partitioned(events: EventColumns, entering: Entering, shards: int) -> Parti
     return Partitioned(*assign_shards(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
 
 
-def _messages(
-    events: EventColumns, group_ids: Sequence[str], partitioned: Partitioned | None
-) -> Iterator[ShardMessage]:
-    """Yield the events of groups, a message for each shard that gets some."""
+def _sent(events: EventColumns, group_ids: Sequence[str], partitioned: Partitioned | None) -> SentEvents | None:
+    """Return the events of groups; None where there are none."""
     if partitioned is None:
-        return
+        return None
     columns = {
         "source": events.source.dictionary_encode(),
         "source_order": pa.array(events.source_order),
@@ -418,9 +434,7 @@ def _messages(
     columns |= {JUDGED: events.judged} if events.judged is not None else {}
     columns |= {measure_column(name): values for name, values in events.measures.items()}
     columns |= {attribute_column(name): values for name, values in events.attributes.items()}
-    table = pa.RecordBatch.from_arrays([*columns.values()], names=[*columns]).take(pa.array(partitioned.events))
-    for shard, packed in pack_shards(partitioned, group_ids, table):
-        yield ShardMessage(shard, packed)
+    return SentEvents(group_ids, partitioned, pa.Table.from_arrays([*columns.values()], names=[*columns]))
 
 
 class _Layout(NamedTuple):

@@ -6,7 +6,7 @@ Several pieces of arrivals become one here: in the order of arrival, each key on
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from buckets.kernel.keyed_events import ASKS, COUNTS, FILLS
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Int8s = npt.NDArray[np.int8]
+MOST_TOGETHER = 50_000  # Events of keys: of more, each shard by itself takes less memory, and no longer
 _ALIGNED = 8
 _SOURCES = b"sources"
 
@@ -45,36 +46,67 @@ class ShardPayload(NamedTuple):
     events: pa.Table  # the events in the order of arrival
 
 
-def pack_shards(
-    partitioned: Partitioned, group_ids: Sequence[str], events: pa.RecordBatch
-) -> Iterator[tuple[int, bytes]]:
-    """Yield what each shard is sent that gets an event.
+@dataclass(frozen=True)
+class SentEvents:
+    """What a piece of arrivals sends to all shards."""
 
-    `events` are those of all shards, as `partitioned.events` names them; their column `source` is a dictionary.
-    """
-    source = events.column("source")
-    named = {_SOURCES: json.dumps(source.dictionary.to_pylist()).encode()}
-    plain = events.set_column(events.schema.get_field_index("source"), "source", source.indices)
-    plain = plain.replace_schema_metadata(named)
-    schema, identities = plain.schema.serialize().to_pybytes(), [bytes.fromhex(each) for each in group_ids]
-    starts = (partitioned.key_start, partitioned.data_start, partitioned.row_start, partitioned.event_start)
-    key_starts, data_starts, row_starts, event_starts = (start.tolist() for start in starts)
-    for shard, of_groups in enumerate(partitioned.keys):
-        keys, rows = slice(*key_starts[shard : shard + 2]), slice(*row_starts[shard : shard + 2])
-        if keys.start == keys.stop:
-            continue
-        groups, first = np.flatnonzero(of_groups), event_starts[shard]
-        parts = (
-            b"".join([identities[group] for group in groups.tolist()]),
+    group_ids: Sequence[str]  # the groups of which there are keys, see `way_id`
+    partitioned: Partitioned  # what goes to which shard
+    events: pa.Table  # the events in the order of arrival; their column `source` is a dictionary
+
+    @property
+    def shards(self) -> list[int]:
+        """The shards that get an event."""
+        return np.flatnonzero(np.diff(self.partitioned.key_start)).tolist()
+
+    def goes_together(self, group_ids: Sequence[str]) -> bool:
+        """Return whether all shards can be scored in one call: events are few and in order, and all of them count.
+
+        `group_ids` are all groups.
+        """
+        is_small = len(self.partitioned.rows) <= MOST_TOGETHER
+        return is_small and set(self.group_ids).issubset(group_ids) and ascend(*arrival(self.events))
+
+    @cached_property
+    def _of_shards(self) -> pa.Table:
+        """Return the events shard by shard."""
+        return self.events.take(pa.array(self.partitioned.events)).combine_chunks()
+
+    def of_shard(self, shard: int) -> ShardPayload:
+        """Return what one shard is sent."""
+        parts, of_groups = self.partitioned, self.partitioned.keys[shard]
+        starts = (parts.key_start, parts.data_start, parts.row_start, parts.event_start)
+        keys, data, rows, events = (slice(*start[shard : shard + 2].tolist()) for start in starts)
+        groups = np.flatnonzero(of_groups)
+        return ShardPayload(
+            [self.group_ids[group] for group in groups.tolist()],
             of_groups[groups],
-            partitioned.key_events[keys],
-            partitioned.key_bytes[keys],
-            partitioned.rows[rows],
-            partitioned.key_data[slice(*data_starts[shard : shard + 2])],
-            schema,
-            plain.slice(first, event_starts[shard + 1] - first).serialize(),
+            parts.key_events[keys],
+            parts.key_bytes[keys],
+            parts.rows[rows],
+            parts.key_data[data],
+            self._of_shards.slice(events.start, events.stop - events.start),
         )
-        yield shard, _joined(parts)
+
+    def packed(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what each shard is sent that gets an event, in bytes."""
+        of_shards = self._of_shards
+        source, at = whole(of_shards["source"]), of_shards.schema.get_field_index("source")
+        named = {_SOURCES: json.dumps(source.dictionary.to_pylist()).encode()}
+        plain = of_shards.set_column(at, "source", source.indices).replace_schema_metadata(named)
+        schema = plain.schema.serialize().to_pybytes()
+        for shard in self.shards:
+            first, end = self.partitioned.event_start[shard : shard + 2].tolist()
+            yield shard, _packed(self.of_shard(shard), schema, plain.slice(first, end - first).to_batches())
+
+
+def _packed(sent: ShardPayload, schema: bytes, events: Sequence[pa.RecordBatch]) -> bytes:
+    """Return a payload in bytes, its events as they are given here."""
+    (batch,) = events
+    identities = b"".join([bytes.fromhex(each) for each in sent.group_ids])
+    return _joined(
+        (identities, sent.keys, sent.key_events, sent.key_bytes, sent.rows, sent.key_data, schema, batch.serialize())
+    )
 
 
 def _joined(parts: Sequence[Any]) -> bytes:
@@ -90,7 +122,7 @@ def _joined(parts: Sequence[Any]) -> bytes:
 
 
 def unpack_shard(packed: bytes) -> ShardPayload:
-    """Return what `pack_shards` packed for one shard."""
+    """Return what `SentEvents` packed for one shard."""
     lengths = np.frombuffer(packed, np.int64, 8, _ALIGNED).tolist()
     at, begins = 9 * _ALIGNED, []
     for length in lengths:
@@ -166,6 +198,25 @@ class ShardEvents:
     rows: Int64s  # int64, the row of each event; one has as many as it has groups
     events: pa.Table  # the events, a row each
     ways: Int8s | None = None  # int8, the way of each in `rows`, FILLS | COUNTS | ASKS; None where all count
+    # where the groups of each shard begin, if they are of several, and where the last ones end
+    shard_start: Sequence[int] = ()
+
+    @classmethod
+    def of_all(cls, sent: SentEvents) -> "ShardEvents":
+        """Return what a piece of arrivals, in their order, has sent to all shards; all of it counts."""
+        parts, groups = sent.partitioned, len(sent.group_ids)
+        there = np.flatnonzero(parts.keys)
+        rows = parts.events[parts.rows + np.repeat(parts.event_start[:-1], np.diff(parts.row_start))]
+        group_start, key_start = _starts(parts.keys.ravel()[there]), _starts(parts.key_events)
+        return cls(
+            [sent.group_ids[each % groups] for each in there.tolist()],
+            group_start,
+            key_start,
+            fixed(parts.key_data, _starts(parts.key_bytes)),
+            rows,
+            sent.events,
+            shard_start=[0, *np.cumsum(np.count_nonzero(parts.keys, axis=1)[sent.shards]).tolist()],
+        )
 
     @classmethod
     def of(cls, pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> "ShardEvents":

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from buckets.config.engine import DuplicateSettings, JobPrecision
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import attribute_column, fan_out, measure_column
+from buckets.engine.batch.shard_events import ShardPayload
 from buckets.engine.results.side_outputs import MAKERS
 from buckets.engine.stages.accounting import BatchAccount, account_batch, compact, event_numbers
 from buckets.engine.stages.cross_group import PARTS, meet
@@ -61,15 +62,14 @@ def alert_outputs(
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set) if tables else pa.table({})
     arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema) if tables else []
     asked = None if asking is None else _asking_events(parts, asking, scorer.schema, stage.schema)
-    messages: list[bytes] = []
+    entering: list[ShardPayload] = []
     for group, rows in chain(*(product([group], _rows_of(group, arrivals, asked)) for group in over.groups)):
         # Each group by itself: also where nulls are strict, one in a field that it needs is nothing to the others.
-        for message in fan_out(rows, replace(over, groups=(group,)), stage.schema, stage.engine, stage.lists):
-            if message.payload[:1] == payload.SHARD:
-                messages.append(message.payload)
-            else:
-                yield _of_group(message.payload, group)
-    found = list(stage.score(messages, over, stores.alerts))
+        fanned = fan_out(rows, replace(over, groups=(group,)), stage.schema, stage.engine, stage.lists)
+        if fanned.sent is not None:
+            entering.append(fanned.sent.of_shard(0))
+        yield from (_of_group(message.payload, group) for message in fanned.others)
+    found = list(stage.score(entering, over, stores.alerts))
     own_parts = [produced.payload for produced in found if produced.output == PARTS]
     if asking is not None:
         yield from cross_group_outputs(scorer, [*parts, *own_parts], asking, stores.cross_group)

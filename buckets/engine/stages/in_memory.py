@@ -18,7 +18,7 @@ from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.alert_stage import complete_batch
 from buckets.engine.stages.cross_group import FILLS, NO_SOURCES, PARTS, FillSources
-from buckets.engine.stages.shard import COUNTS, Produced, Scorer, evaluation_rows
+from buckets.engine.stages.shard import COUNTS, Produced, Scorer, evaluation_rows, passing
 from buckets.engine.storage.shard_store import ArenaEntries, DriverStores, InObjects, ShardStore
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
@@ -111,17 +111,24 @@ class InMemoryJob:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
         """
         scorer = self.scorer
-        messages: dict[int, list[bytes]] = {}
-        for rows in arrivals:
-            for message in scorer.fan_out(rows, rule_set):
-                messages.setdefault(message.shard, []).append(message.payload)
-        passing = messages.pop(PASSING, [])
-        produced = list(scorer.score(passing, rule_set, memory_store())) if passing else []
-        for shard, payloads in messages.items():
+        fanned = [scorer.fan_out(rows, rule_set) for rows in arrivals]
+        others = [message for each in fanned for message in each.others]
+        produced = [passing(message.payload) for message in others if message.shard == PASSING]
+        sent = [each.sent for each in fanned if each.sent is not None]
+        filling = {message.shard: [message.payload] for message in others if message.shard != PASSING}
+        shards = sorted({shard for each in sent for shard in each.shards} | filling.keys())
+        for shard in shards:
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()
-            going_on = self.evictions.get(shard)
-            produced += scorer.score(payloads, rule_set, self.stores[shard], sources_of(shard), going_on)
+        group_ids = [group.group_id for group in rule_set.groups]
+        if not filling and len(sent) == 1 and sent[0].goes_together(group_ids):
+            stores = [self.stores[shard] for shard in shards]
+            produced += scorer.score_together(sent[0], rule_set, stores, [*map(self.evictions.get, shards)])
+        else:
+            for shard in shards:
+                payloads = [*(each.of_shard(shard) for each in sent if shard in each.shards), *filling.get(shard, ())]
+                store, going_on = self.stores[shard], self.evictions.get(shard)
+                produced += scorer.score(payloads, rule_set, store, sources_of(shard), going_on)
         results = completed(self.batches if batch_id is None else batch_id, produced, scorer, rule_set, self.driver)
         self.batches += 1
         return results

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
-from typing import Any
+from itertools import chain, pairwise
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,8 @@ import pyarrow as pa
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
-from buckets.engine.batch.fan_out import KeyedTable, ShardMessage, fan_out, with_own_fields
-from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
+from buckets.engine.batch.fan_out import FannedOut, KeyedTable, fan_out, with_own_fields
+from buckets.engine.batch.shard_events import EventsByKey, SentEvents, ShardEvents, ShardPayload, unpack_shard
 from buckets.engine.eviction.eviction import Eviction, PolicyEviction
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
 from buckets.engine.results import side_outputs
@@ -46,7 +47,7 @@ from buckets.engine.stages.cross_group import (
     parts_payload,
 )
 from buckets.engine.stages.shard_plans import GroupSet, shard_plans
-from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHeads
+from buckets.engine.storage.shard_store import GroupedKeys, JoinedHeads, ShardStore, StoredHeads
 from buckets.engine.values.feature_rules import FEATURES, Judged, judge, judged_columns, judged_limits
 from buckets.engine.values.group_parts import ScoredGroup, group_parts, has_overflows, overflows
 from buckets.events.schema import EventSchema
@@ -91,49 +92,43 @@ class Scorer:
     # whether timelines are written; else each event is scored as if it came alone, and what comes out is all
     keeps: bool = True
 
-    def fan_out(self, rows: pa.RecordBatch, rule_set: RuleSet) -> Iterator[ShardMessage]:
-        """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for `score`."""
+    def fan_out(self, rows: pa.RecordBatch, rule_set: RuleSet) -> FannedOut:
+        """Turn arrivals, in the form of `arrivals` and in arrival order, into what is scored."""
         whole = self.alerts or self.evaluations
         return fan_out(rows, rule_set, self.schema, self.engine, self.lists, whole, self.counts)
 
     def score(
         self,
-        payloads: Iterable[bytes],
+        payloads: Iterable[bytes | ShardPayload],
         rule_set: RuleSet,
         store: ShardStore,
         sources: FillSources = NO_SOURCES,
         going_on: Eviction | None = None,
     ) -> Iterator[Produced]:
-        """Score what the messages of `fan_out` for one shard hold.
+        """Score what `fan_out` has for one shard, in messages or unpacked.
 
         An eviction that is `going_on` has begun by these rules, and is ended by whoever has begun it.
         """
         pieces: list[ShardPayload] = []
         is_asked = False
-        for packed in payloads:
-            if packed[:1] == payload.SHARD:
-                pieces.append(unpack_shard(packed))
-            elif packed[:1] == payload.COUNTS:
-                yield Produced(COUNTS, 0, packed[1:])
-            elif packed[:1] == payload.ARRIVED:
-                yield Produced(ARRIVED, 0, packed[1:])
-            elif packed[:1] == payload.FILL:
+        for each in payloads:
+            if isinstance(each, ShardPayload):
+                pieces.append(each)
+            elif each[:1] == payload.SHARD:
+                pieces.append(unpack_shard(each))
+            elif each[:1] == payload.FILL:
                 is_asked = True
-            elif packed[:1] == payload.ROWS:
-                yield Produced(ROWS, 0, packed)
             else:
-                table = payload.unpack(packed)
-                yield Produced(columns.DEAD_LETTERS, table.num_rows, packed)
+                yield passing(each)
         if not pieces and not is_asked:
             return
         plans = shard_plans(rule_set, self.schema, self.engine)
-        apart = frozenset(fill.timelines for fill in rule_set.fills)
-        eviction = going_on or Eviction.begin(store, plans.by_state_id, apart, self.keeps)
+        eviction = self._begin(store, rule_set, going_on)
         arrived = ShardEvents.of(pieces, plans.group_ids) if pieces else None
         if arrived is not None and not self.keeps:
             arrived = arrived.apart()
         if arrived is not None:
-            yield from self._score_groups(plans.groups, arrived, rule_set.version, eviction)
+            yield from self._score_groups(plans.groups, arrived, rule_set.version, [eviction])
         if rule_set.fills_begun:
             fills = Filling(store, partial(self._take_in, rule_set.version, eviction))
             numbers = {} if arrived is None else {group_id: at for at, group_id in enumerate(arrived.group_ids)}
@@ -144,31 +139,61 @@ class Scorer:
                 plan = plans.by_state_id[fill.timelines]
                 yield Produced(FILLS, 0, fills.go_on(fill, plan, of_group, sources.get(fill.number)))
             fills.end(rule_set.fills)
-        if self.keeps and going_on is None:
-            eviction.end()
-        if eviction.evicted and self.counts:
-            yield Produced(COUNTS, 0, evicted_count(eviction.evicted))
+        yield from self._end([eviction], [going_on])
+
+    def score_together(
+        self, sent: SentEvents, rule_set: RuleSet, stores: Sequence[ShardStore], going_on: Sequence[Eviction | None]
+    ) -> Iterator[Produced]:
+        """Score what a piece of arrivals has for all of `sent.shards`, as `score` does for each; nothing is filled."""
+        evictions = [self._begin(store, rule_set, each) for store, each in zip(stores, going_on, strict=True)]
+        groups, arrived = shard_plans(rule_set, self.schema, self.engine).groups, ShardEvents.of_all(sent)
+        arrived = arrived if self.keeps else arrived.apart()
+        yield from self._score_groups(groups, arrived, rule_set.version, evictions)
+        yield from self._end(evictions, going_on)
+
+    def _begin(self, store: ShardStore, rule_set: RuleSet, going_on: Eviction | None) -> Eviction:
+        apart = frozenset(fill.timelines for fill in rule_set.fills)
+        plans = shard_plans(rule_set, self.schema, self.engine)
+        return going_on or Eviction.begin(store, plans.by_state_id, apart, self.keeps)
+
+    def _end(self, evictions: Sequence[Eviction], going_on: Sequence[Eviction | None]) -> Iterator[Produced]:
+        evicted = Counter[str]()
+        for eviction, begun in zip(evictions, going_on, strict=True):
+            if self.keeps and begun is None:
+                eviction.end()
+            evicted.update(eviction.evicted)
+        if evicted and self.counts:
+            yield Produced(COUNTS, 0, evicted_count(evicted))
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
         """Take events into timelines that are being filled; what comes out is thrown away."""
         group, quiet = plan.group, replace(self, evaluations=False, lists=lists)
         events = ShardEvents.of_group(group.group_id, with_own_fields(arrived, group, self.schema))
-        for _ in quiet._score_groups(GroupSet(self.schema, [plan]), events, version, eviction):
+        for _ in quiet._score_groups(GroupSet(self.schema, [plan]), events, version, [eviction]):
             pass
 
     def _score_groups(
-        self, groups: GroupSet, arrived: ShardEvents, version: int, eviction: Eviction
+        self, groups: GroupSet, arrived: ShardEvents, version: int, evictions: Sequence[Eviction]
     ) -> Iterator[Produced]:
+        """Score the events of shards, each of which has an eviction."""
         every, events = self.evaluations or self.features, groups.keyed(arrived, self.lists)
         plans = [groups.plans[number] for number in events.plan.tolist()]
         numbers = np.repeat(np.arange(len(plans)), np.diff(events.group_start))
         keys = GroupedKeys.of_groups([plan.group.state_id for plan in plans], numbers, arrived.keys)
-        stored = StoredHeads.read(eviction.store, keys.state_keys)
+        shards = [
+            _Part.read(eviction, keys, events.group_start, *groups_of)
+            for eviction, groups_of in zip(evictions, pairwise(arrived.shard_start or (0, len(plans))), strict=True)
+        ]
         counted = Counted()
         for first, end in bundles(events, plans, every):
-            of_keys = slice(*events.group_start[[first, end]].tolist())
-            shares = [_Share(self, arrived, plans[at], at, eviction) for at in range(first, end)]
-            before = stored.slice(of_keys)
+            parts = [part.between(first, end) for part in shards if part.first < end and first < part.end]
+            shares = {
+                at: _Share(self, arrived, plans[at], at, part.eviction)
+                for part in parts
+                for at in range(part.first, part.end)
+                if every or plans[at].resetting
+            }
+            before = JoinedHeads([part.stored for part in parts])
             scored = score_all(
                 plans[first:end],
                 groups.joined,
@@ -176,19 +201,21 @@ class Scorer:
                 before.read_pages,
                 events.between(first, end),
                 every,
-                evicted_until_ms=eviction.evicted_until_ms(plans[first:end]),
-                reset_ms={index: share.reset_ms for index, share in enumerate(shares) if share.plan.resetting},
+                evicted_until_ms={at - first: ms for part in parts for at, ms in part.evicted_until_ms(plans).items()},
+                reset_ms={at - first: share.reset_ms for at, share in shares.items() if share.plan.resetting},
             )
-            if self.keeps:
-                before.write(scored)
-                eviction.note(keys.between(first, end, of_keys), before, scored)
-            for share, is_quiet in zip(shares, scored.are_quiet.tolist(), strict=True):
-                if every or share.plan.resetting or not is_quiet:
-                    of_group = scored.of_group(share.index - first)
-                    yield from counted.each(share.plan.group, self._of_group(share, of_group, version))
+            are_quiet = scored.are_quiet.tolist()
+            for part in parts:
+                if self.keeps:
+                    part.keep(keys, scored.between(part.first - first, part.end - first))
+                for at in range(part.first, part.end):
+                    if at in shares or not are_quiet[at - first]:
+                        share = shares.get(at) or _Share(self, arrived, plans[at], at, part.eviction)
+                        of_group = scored.of_group(at - first)
+                        yield from counted.each(share.plan.group, self._of_group(share, of_group, version))
             if self.counts:
                 are_new = (before.heads.lengths == 0) & (scored.heads.lengths > 0)
-                counted.add(scored, are_new, events.group_start[first : end + 1] - of_keys.start)
+                counted.add(scored, are_new)
         if self.counts:
             yield counted.produced()
 
@@ -261,6 +288,44 @@ def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.
     return Produced(output, table.num_rows, payload.pack(kind, table, group.group_id))
 
 
+class _Part(NamedTuple):
+    """Groups of a shard that are scored in one call."""
+
+    eviction: Eviction  # that of the shard
+    group_start: Int64s  # int64, where the keys of each group of the call begin
+    first: int  # the first group
+    end: int  # the one after the last
+    stored: StoredHeads  # their heads
+
+    @classmethod
+    def read(cls, eviction: Eviction, keys: GroupedKeys, group_start: Int64s, first: int, end: int) -> "_Part":
+        """Read the heads of all groups of a shard."""
+        state_keys = keys.state_keys.slice(*group_start[[first, end]].tolist())
+        return cls(eviction, group_start, first, end, StoredHeads.read(eviction.store, state_keys))
+
+    @property
+    def keys(self) -> slice:
+        """Where its keys are among all."""
+        return slice(*self.group_start[[self.first, self.end]].tolist())
+
+    def between(self, first: int, end: int) -> "_Part":
+        """Return what is of groups `[first, end)`."""
+        if first <= self.first and self.end <= end:
+            return self
+        part, before = self._replace(first=max(first, self.first), end=min(end, self.end)), self.keys.start
+        return part._replace(stored=self.stored.slice(slice(part.keys.start - before, part.keys.stop - before)))
+
+    def evicted_until_ms(self, plans: Sequence[GroupPlan]) -> dict[int, int]:
+        """Return the time of the latest event that was evicted of each group of which one was."""
+        of_groups = self.eviction.evicted_until_ms(plans[self.first : self.end])
+        return {self.first + at: until_ms for at, until_ms in of_groups.items()}
+
+    def keep(self, keys: GroupedKeys, scored: ScoredGroups) -> None:
+        """Write what has changed of its timelines, and note their keys for eviction."""
+        self.stored.write(scored)
+        self.eviction.note(keys.between(self.first, self.end, self.keys), self.stored, scored)
+
+
 @dataclass(frozen=True)
 class _Share:
     """A group's share of the events of a shard; what is not asked for is not made."""
@@ -313,14 +378,14 @@ class Counted:
             if produced.rows or produced.output == PARTS:
                 yield produced
 
-    def add(self, scored: ScoredGroups, are_new: npt.NDArray[np.bool_], starts: Int64s) -> None:
-        """Add events by their outcome, and new keys; those of each group begin at one of `starts`."""
-        new_keys = np.diff(np.append(0, np.cumsum(are_new))[starts]).tolist()
+    def add(self, scored: ScoredGroups, are_new: npt.NDArray[np.bool_]) -> None:
+        """Add events by their outcome, and new keys."""
+        new_keys = np.diff(np.append(0, np.cumsum(are_new))[scored.events.group_start]).tolist()
         for plan, outcomes, new in zip(scored.plans, scored.counts.tolist(), new_keys, strict=True):
             counts = self._of(plan.group)
             if new:
                 self._new_keys[plan.group.name] += new
-            counts["outcomes"] = [a + b for a, b in zip(counts["outcomes"], outcomes, strict=True)]
+            counts["outcomes"] = [*map(add, counts["outcomes"], outcomes)]
 
     def produced(self) -> Produced:
         """Return the counts."""
@@ -330,6 +395,16 @@ class Counted:
     def _of(self, group: Group) -> dict[str, Any]:
         nothing = {"outcomes": [0] * OUTCOMES, columns.ALERTS: 0, columns.HELD_ALERTS: 0}
         return self._groups.setdefault(group.group_id, nothing)
+
+
+def passing(packed: bytes) -> Produced:
+    """Return what passes by the shards."""
+    kind = packed[:1]
+    if kind in (payload.COUNTS, payload.ARRIVED):
+        return Produced(COUNTS if kind == payload.COUNTS else ARRIVED, 0, packed[1:])
+    if kind == payload.ROWS:
+        return Produced(ROWS, 0, packed)
+    return Produced(columns.DEAD_LETTERS, payload.unpack(packed).num_rows, packed)
 
 
 def cross_group_outputs(

@@ -12,6 +12,7 @@ of the log, in which the newest heads and policies and all of the schedule lie (
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -257,6 +258,28 @@ class StoredHeads:
         """Return where pages lie, each given as the index of its key, and its number."""
         ends = np.arange(len(numbers) + 1) * PAGE_BYTES
         return self.state_keys.take(keys).followed_by(fixed(numbers.astype(">u4").view(np.uint8), ends))
+
+
+@dataclass(frozen=True)
+class JoinedHeads:
+    """The heads of several shards, one shard after the other."""
+
+    parts: Sequence[StoredHeads]  # those of each
+
+    @cached_property
+    def heads(self) -> ByteStrings:
+        """Return all of them."""
+        return concatenated([part.heads for part in self.parts])
+
+    def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Read pages, each given as the index of its key, in ascending order, and its number."""
+        pages, first = list[bytes](), 0
+        for part in self.parts:
+            end = first + part.heads.size
+            own = [(key - first, number) for key, number in wanted if first <= key < end]
+            pages += part.read_pages(own) if own else []
+            first = end
+        return pages
 
 
 def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
