@@ -1,7 +1,7 @@
 """Scoring as a pure function: plan, timelines and new events of a group in; outcomes, results and timelines out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -87,23 +87,6 @@ class ScoredGroups:
     from_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
     pairs: Int64s  # int64, what rows of features of pairs point into
-
-    def between(self, first: int, end: int) -> "ScoredGroups":
-        """Return what came out of the timelines of groups `[first, end)`."""
-        if first == 0 and end == len(self.plans):
-            return self
-        keys = slice(*self.events.group_start[[first, end]].tolist())
-        return replace(
-            self,
-            plans=self.plans[first:end],
-            events=self.events.between(first, end),
-            heads=self.heads.slice(keys.start, keys.stop),
-            clocks_ms=self.clocks_ms[keys],
-            since_ms=self.since_ms[keys],
-            pages=[
-                replace(page, key=page.key - keys.start) for page in self.pages if keys.start <= page.key < keys.stop
-            ],
-        )
 
     def of_group(self, group: int) -> Scored:
         """Return what came out for the events of one group, without heads and pages of others."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,34 @@ from buckets.timeline.inspection import clocks_of
 
 Int64s = npt.NDArray[np.int64]
 _NO_GENERATION = -1  # That of no head: of groups that are gone
+
+
+class ScoredKeys(NamedTuple):
+    """Keys that were scored, group by group."""
+
+    keys: GroupedKeys  # the keys
+    group_start: Int64s  # int64 `(groups + 1,)`, where those of each group begin
+    clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
+    are_new: npt.NDArray[np.bool_]  # bool `(keys,)`, which had no timeline
+
+    @classmethod
+    def of(cls, keys: GroupedKeys, heads: ByteStrings, scored: ScoredGroups) -> "ScoredKeys":
+        """Return the keys of what came out, but those of what only asks, which leaves no trace; `heads` are the old."""
+        all_keys = cls(keys, scored.events.group_start, scored.clocks_ms, heads.lengths == 0)
+        if not len(scored.events.ways):
+            return all_keys
+        remaining = np.flatnonzero(scored.events.ways != ASKS)
+        counted = np.unique(np.searchsorted(scored.events.key_start, remaining, side="right") - 1)
+        group_start = np.searchsorted(counted, scored.events.group_start)
+        return cls(keys.take(counted), group_start, scored.clocks_ms[counted], all_keys.are_new[counted])
+
+    def between(self, first: int, end: int) -> "ScoredKeys":
+        """Return those of groups `[first, end)`."""
+        if first == 0 and end == len(self.keys.group_ids):
+            return self
+        begin, until = self.group_start[[first, end]].tolist()
+        keys, start = slice(begin, until), self.group_start[first : end + 1] - begin
+        return ScoredKeys(self.keys.between(first, end, keys), start, self.clocks_ms[keys], self.are_new[keys])
 
 
 @dataclass
@@ -64,27 +93,22 @@ class Eviction:
 
     def next(self) -> "Eviction":
         """Return what goes on behind this one, which has ended."""
-        return Eviction(self.store, self.plans, self.schedule)
+        return self.begin(self.store, self.plans)
 
     @property
     def events(self) -> int:
         """How many events have been scored."""
         return self._events
 
-    def note(self, keys: GroupedKeys, stored: StoredHeads, scored: ScoredGroups) -> None:
-        """Note keys that were scored: new ones are entered, and none of them needs a visit."""
-        clocks_ms, group_start = scored.clocks_ms, scored.events.group_start
-        if len(scored.events.ways):  # What only asks leaves no trace.
-            remaining = np.flatnonzero(scored.events.ways != ASKS)
-            counted = np.unique(np.searchsorted(scored.events.key_start, remaining, side="right") - 1)
-            keys, stored, clocks_ms = keys.take(counted), stored.take(counted), clocks_ms[counted]
-            group_start = np.searchsorted(counted, group_start)
-        self._events += len(scored.events.rows)
-        self._scored.append((keys.state_keys, clocks_ms))
-        times_ms = self.schedule.clock.note(keys.group_ids, group_start, keys.state_keys, clocks_ms)
-        new = np.flatnonzero(stored.heads.lengths == 0)
+    def note(self, keys: ScoredKeys, events: int) -> None:
+        """Note keys that were scored, with so many events: new ones are entered, and none of them needs a visit."""
+        self._events += events
+        self._scored.append((keys.keys.state_keys, keys.clocks_ms))
+        group_ids, state_keys = keys.keys.group_ids, keys.keys.state_keys
+        times_ms = self.schedule.clock.note(group_ids, keys.group_start, state_keys, keys.clocks_ms)
+        new = np.flatnonzero(keys.are_new)
         if len(new):
-            self.schedule.enter(keys.take(new), clocks_ms[new], self._horizons_ms, times_ms)
+            self.schedule.enter(keys.keys.take(new), keys.clocks_ms[new], self._horizons_ms, times_ms)
 
     def end(self) -> None:
         """Visit keys that are due, and write the schedule."""
@@ -93,7 +117,7 @@ class Eviction:
             scored, clocks_ms = self._scored_of(due.keys)
             self.schedule.enter(due.keys.take(scored), clocks_ms, self._horizons_ms)
             self._visit(due.take(np.setdiff1d(np.arange(due.keys.size), scored, assume_unique=True)))
-        self.schedule.save(self.store.schedule, self.plans.keys())
+        self.schedule.leave(self.store.schedule, self.plans.keys())
 
     def evicted_until_ms(self, plans: Sequence[GroupPlan]) -> dict[int, int]:
         """Return the time of the latest event of timelines that were evicted, by the index of their group's plan."""
@@ -195,4 +219,4 @@ class PolicyEviction:
                 ]
         stays = self._schedule.enter_visited(due, needed_ms, self._horizons_ms)
         self._store.policies.remove(due.keys.state_keys.take(np.flatnonzero(~stays)))
-        self._schedule.save(self._store.schedule, self._groups.keys())
+        self._schedule.leave(self._store.schedule, self._groups.keys())

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from buckets.byte_strings import ByteStrings
 from buckets.engine.batch.partitioner import number_pairs, sort_by_code
 from buckets.engine.eviction.chunks import NOT_NOTED, read_chunks, write_chunks
-from buckets.engine.eviction.shard_clock import ShardClock
+from buckets.engine.eviction.shard_clock import ClockKind, ShardClock, clock_kind
 from buckets.engine.storage.shard_store import GROUP_BYTES, Entries, GroupedKeys, head_key
 from buckets.errors import BucketsError
 from buckets.timeline.head import NO_CLOCK
@@ -40,6 +40,7 @@ SCHEDULE_VERSION = 1
 OVERVIEW, CLOCK = b"overview", b"clock"
 CHUNK_KEYS = 256
 SPARE_VISITS = 64
+MOST_LEFT = 64  # So many schedules stay in the memory of a process
 SLOTS_IN_HORIZON = 8
 LONG_AGO_MS = -(2**62)
 Int64s = npt.NDArray[np.int64]
@@ -73,7 +74,9 @@ class EvictionSchedule:
     # by group, the time of the latest event of all timelines that were evicted, in ms
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
     remembered: set[str] = field(default_factory=set)  # the groups of whose keys policies remember something
-    _stored: dict[bytes, bytes] = field(default_factory=dict)
+    _stored: tuple[bytes, bytes] = (b"", b"")
+    _besides: tuple[dict[str, int], set[str]] | None = None  # what is stored of evicted and remembered keys
+    _has_other_slots: bool = True  # than are stored
     _added: list[tuple[Scheduled, Int64s]] = field(default_factory=list)
 
     @classmethod
@@ -84,6 +87,9 @@ class EvictionSchedule:
             BucketsError: a later release wrote it.
         """
         stored, voters = entries.get([OVERVIEW, CLOCK])
+        known = _LEFT.pop((stored, voters, clock_kind(apart)), None)
+        if known is not None:
+            return known
         if not stored:
             return cls(ShardClock(apart))
         data = json.loads(stored)
@@ -97,7 +103,8 @@ class EvictionSchedule:
             group: {int(until): keys for until, keys in of_group.items()} for group, of_group in data["slots"].items()
         }
         clock, remembered = ShardClock.from_bytes(voters, apart), set(data.get("remembered", ()))
-        return cls(clock, slots, data["evicted_until_ms"], remembered, {OVERVIEW: stored, CLOCK: voters})
+        besides = dict(data["evicted_until_ms"]), {*remembered}
+        return cls(clock, slots, data["evicted_until_ms"], remembered, (stored, voters), besides, False)
 
     @classmethod
     def of_evicted(cls, entries: Entries) -> "EvictionSchedule":
@@ -110,13 +117,24 @@ class EvictionSchedule:
         self.clock.keep(live)
         self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
         self.remembered = {group for group in self.remembered if group in live or group in self.slots}
-        overview = {"version": SCHEDULE_VERSION, "slots": self.slots, "evicted_until_ms": self.evicted_until_ms}
-        overview |= {"remembered": sorted(self.remembered)} if self.remembered else {}
-        now = {OVERVIEW: json.dumps(overview, sort_keys=True).encode(), CLOCK: self.clock.to_bytes()}
-        changed = [(name, data) for name, data in now.items() if data != self._stored.get(name, b"")]
+        overview, besides = self._stored[0], (dict(self.evicted_until_ms), set(self.remembered))
+        if self._has_other_slots or besides != self._besides:
+            shown = {"version": SCHEDULE_VERSION, "slots": self.slots, "evicted_until_ms": self.evicted_until_ms}
+            shown |= {"remembered": sorted(self.remembered)} if self.remembered else {}
+            overview = json.dumps(shown, sort_keys=True).encode()
+        now = overview, self.clock.to_bytes()
+        names = zip((OVERVIEW, CLOCK), now, self._stored, strict=True)
+        changed = [(name, data) for name, data, before in names if data != before]
         if changed:
             entries.put(changed)
-        self._stored = now
+        self._stored, self._besides, self._has_other_slots = now, besides, False
+
+    def leave(self, entries: Entries, live: Collection[str]) -> None:
+        """Write what has changed, and leave this schedule to who reads that in this process: it is theirs then."""
+        self.save(entries, live)
+        _LEFT[*self._stored, self.clock.kind] = self
+        if len(_LEFT) > MOST_LEFT:
+            _LEFT.pop(next(iter(_LEFT)), None)
 
     def note_evicted(self, group_id: str, until_ms: int) -> None:
         """Note that a timeline of a group was evicted, and the time of its latest event."""
@@ -191,7 +209,7 @@ class EvictionSchedule:
         """Take keys whose slot is due, and those of groups that are gone."""
         wanted: list[tuple[str, int, int]] = []
         times_ms = self.clock.times(self.slots)
-        for group_id, of_group in self.slots.items():
+        for group_id, of_group in sorted(self.slots.items()):  # as one that is read has them
             horizon_ms, shard_ms = horizons_ms.get(group_id), times_ms[group_id]
             for until_ms in sorted(of_group):
                 if horizon_ms is not None and (shard_ms is None or until_ms + horizon_ms >= shard_ms):
@@ -204,6 +222,7 @@ class EvictionSchedule:
                     wanted.append((group_id, until_ms, number))
         if not wanted:
             return NOTHING_DUE
+        self._has_other_slots = True
         self.slots = {
             group_id: left
             for group_id, of_group in self.slots.items()
@@ -221,6 +240,7 @@ class EvictionSchedule:
         """Append the keys that were entered to the chunks of their slots."""
         if not self._added:
             return
+        self._has_other_slots = True
         keys = GroupedKeys.joined([added.keys for added, _ in self._added])
         noted_ms = np.concatenate([added.noted_ms for added, _ in self._added])
         until_ms = np.concatenate([until_ms for _, until_ms in self._added])
@@ -246,6 +266,10 @@ class EvictionSchedule:
         chunks = write_chunks(ByteStrings.of(texts), state_keys, noted_ms[order], starts, GROUP_BYTES)
         entries.write(ByteStrings.of(chunk_keys), chunks)
         self._added = []
+
+
+_LEFT: dict[tuple[bytes, bytes, ClockKind], EvictionSchedule] = {}
+"""Schedules by what was written of them: most are read where they were written, and need not be made of that again."""
 
 
 @lru_cache(maxsize=8)

@@ -72,13 +72,21 @@ def _row(most: int) -> np.dtype[np.void]:
     return np.dtype(fields)
 
 
+ClockKind = tuple[frozenset[str], int, int]
+
+
+def clock_kind(apart: frozenset[str]) -> ClockKind:
+    """Return what makes clocks with the same voters the same: the groups with a time of their own, and the numbers."""
+    return apart, VOTERS, QUORUM
+
+
 class ShardClock:
     """The voters of a shard's groups, and the time on which they agree."""
 
     def __init__(self, apart: frozenset[str] = frozenset()) -> None:
         self._numbers: dict[str, int] = {}
         self._voters = _new_voters(0)
-        self._apart = apart
+        self._apart, self.kind = apart, clock_kind(apart)
 
     @classmethod
     def from_bytes(cls, stored: bytes, apart: frozenset[str] = frozenset()) -> "ShardClock":

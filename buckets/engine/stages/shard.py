@@ -25,7 +25,7 @@ from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.fan_out import FannedOut, KeyedTable, fan_out, with_own_fields
 from buckets.engine.batch.shard_events import EventsByKey, SentEvents, ShardEvents, ShardPayload, unpack_shard
-from buckets.engine.eviction.eviction import Eviction, PolicyEviction
+from buckets.engine.eviction.eviction import Eviction, PolicyEviction, ScoredKeys
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
 from buckets.engine.results import side_outputs
 from buckets.engine.results.alerts import FiredRules, alert_table
@@ -46,7 +46,7 @@ from buckets.engine.stages.cross_group import (
     meet,
     parts_payload,
 )
-from buckets.engine.stages.shard_plans import GroupSet, shard_plans
+from buckets.engine.stages.shard_plans import GroupSet, ShardPlans, shard_plans
 from buckets.engine.storage.shard_store import GroupedKeys, JoinedHeads, ShardStore, StoredHeads
 from buckets.engine.values.feature_rules import FEATURES, Judged, judge, judged_columns, judged_limits
 from buckets.engine.values.group_parts import ScoredGroup, group_parts, has_overflows, overflows
@@ -123,7 +123,7 @@ class Scorer:
         if not pieces and not is_asked:
             return
         plans = shard_plans(rule_set, self.schema, self.engine)
-        eviction = self._begin(store, rule_set, going_on)
+        eviction = self._begin(store, plans, going_on)
         arrived = ShardEvents.of(pieces, plans.group_ids) if pieces else None
         if arrived is not None and not self.keeps:
             arrived = arrived.apart()
@@ -145,15 +145,14 @@ class Scorer:
         self, sent: SentEvents, rule_set: RuleSet, stores: Sequence[ShardStore], going_on: Sequence[Eviction | None]
     ) -> Iterator[Produced]:
         """Score what a piece of arrivals has for all of `sent.shards`, as `score` does for each; nothing is filled."""
-        evictions = [self._begin(store, rule_set, each) for store, each in zip(stores, going_on, strict=True)]
-        groups, arrived = shard_plans(rule_set, self.schema, self.engine).groups, ShardEvents.of_all(sent)
+        plans, arrived = shard_plans(rule_set, self.schema, self.engine), ShardEvents.of_all(sent)
+        evictions = [self._begin(store, plans, each) for store, each in zip(stores, going_on, strict=True)]
         arrived = arrived if self.keeps else arrived.apart()
-        yield from self._score_groups(groups, arrived, rule_set.version, evictions)
+        yield from self._score_groups(plans.groups, arrived, rule_set.version, evictions)
         yield from self._end(evictions, going_on)
 
-    def _begin(self, store: ShardStore, rule_set: RuleSet, going_on: Eviction | None) -> Eviction:
-        apart = frozenset(fill.timelines for fill in rule_set.fills)
-        plans = shard_plans(rule_set, self.schema, self.engine)
+    def _begin(self, store: ShardStore, plans: ShardPlans, going_on: Eviction | None) -> Eviction:
+        apart = frozenset(fill.timelines for fill in plans.rule_set.fills)
         return going_on or Eviction.begin(store, plans.by_state_id, apart, self.keeps)
 
     def _end(self, evictions: Sequence[Eviction], going_on: Sequence[Eviction | None]) -> Iterator[Produced]:
@@ -205,9 +204,14 @@ class Scorer:
                 reset_ms={at - first: share.reset_ms for at, share in shares.items() if share.plan.resetting},
             )
             are_quiet = scored.are_quiet.tolist()
+            if self.keeps:
+                before.write(scored)
+                of_keys = slice(*events.group_start[[first, end]].tolist())
+                scored_keys = ScoredKeys.of(keys.between(first, end, of_keys), before.heads, scored)
+                for part in parts:
+                    begin, until = events.key_start[events.group_start[[part.first, part.end]]].tolist()
+                    part.eviction.note(scored_keys.between(part.first - first, part.end - first), until - begin)
             for part in parts:
-                if self.keeps:
-                    part.keep(keys, scored.between(part.first - first, part.end - first))
                 for at in range(part.first, part.end):
                     if at in shares or not are_quiet[at - first]:
                         share = shares.get(at) or _Share(self, arrived, plans[at], at, part.eviction)
@@ -319,11 +323,6 @@ class _Part(NamedTuple):
         """Return the time of the latest event that was evicted of each group of which one was."""
         of_groups = self.eviction.evicted_until_ms(plans[self.first : self.end])
         return {self.first + at: until_ms for at, until_ms in of_groups.items()}
-
-    def keep(self, keys: GroupedKeys, scored: ScoredGroups) -> None:
-        """Write what has changed of its timelines, and note their keys for eviction."""
-        self.stored.write(scored)
-        self.eviction.note(keys.between(self.first, self.end, self.keys), self.stored, scored)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ of the log, in which the newest heads and policies and all of the schedule lie (
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.storage.arena import PENDING, STORED, Arena
-from buckets.kernel.score import Scored, ScoredGroups
+from buckets.kernel.score import Page, Scored, ScoredGroups
 from buckets.timeline.inspection import pages_of
 
 GROUP_BYTES = 8
@@ -235,17 +235,21 @@ class StoredHeads:
 
     def write(self, scored: Scored | ScoredGroups) -> None:
         """Write what has changed of the timelines."""
-        changed = np.flatnonzero(scored.heads.differs_from(self.heads))
-        if len(changed) == self.heads.size:
-            self.store.heads.write(self.state_keys, scored.heads)
+        JoinedHeads([self]).write(scored)
+
+    def write_changed(self, heads: ByteStrings, are_changed: npt.NDArray[np.bool_], pages: Sequence[Page]) -> None:
+        """Write those of the new heads that are changed, and pages."""
+        changed = np.flatnonzero(are_changed)
+        if len(changed) == heads.size:
+            self.store.heads.write(self.state_keys, heads)
         elif len(changed):
-            self.store.heads.write(self.state_keys.take(changed), scored.heads.take(changed))
-        if not scored.pages:
+            self.store.heads.write(self.state_keys.take(changed), heads.take(changed))
+        if not pages:
             return
-        keys = self._page_keys(*_columns([(page.key, page.number) for page in scored.pages]))
-        pages = [(key, page.data) for key, page in zip(keys.to_list(), scored.pages, strict=True)]
-        self.store.pages.put([(key, data) for key, data in pages if data is not None])
-        self.store.pages.remove(ByteStrings.of([key for key, data in pages if data is None]))
+        keys = self._page_keys(*_columns([(page.key, page.number) for page in pages]))
+        found = [(key, page.data) for key, page in zip(keys.to_list(), pages, strict=True)]
+        self.store.pages.put([(key, data) for key, data in found if data is not None])
+        self.store.pages.remove(ByteStrings.of([key for key, data in found if data is None]))
 
     def remove(self) -> None:
         """Remove the timelines."""
@@ -280,6 +284,15 @@ class JoinedHeads:
             pages += part.read_pages(own) if own else []
             first = end
         return pages
+
+    def write(self, scored: Scored | ScoredGroups) -> None:
+        """Write what has changed of the timelines."""
+        are_changed, first = scored.heads.differs_from(self.heads), 0
+        for part in self.parts:
+            end = first + part.heads.size
+            pages = [replace(page, key=page.key - first) for page in scored.pages if first <= page.key < end]
+            part.write_changed(scored.heads.slice(first, end), are_changed[first:end], pages)
+            first = end
 
 
 def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
