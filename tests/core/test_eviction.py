@@ -5,7 +5,6 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -22,7 +21,6 @@ from buckets.engine.stages import shard
 from buckets.engine.storage.shard_store import (
     GroupedKeys,
     ShardStore,
-    StoredHeads,
     head_key,
     page_key,
     split_head_key,
@@ -493,13 +491,8 @@ def test_of_a_key_that_was_scored_twice_in_a_batch_the_last_clock_counts():
     group_id, horizon_ms = plan.group.state_id, plan.horizon_ms
     scored = eviction.Eviction.begin(one.store, {group_id: plan})
     for key, clock_ms in (("b", 1), ("a", 3 * horizon_ms), ("a", 4 * horizon_ms)):
-        stored = StoredHeads.read(one.store, ByteStrings.of([head_key(group_id, key)]))
-        group_start = np.array([0, 1])
-        group_start.flags.writeable = False
-        ways = np.empty(0, np.int8)
-        events = SimpleNamespace(group_start=group_start, rows=np.zeros(1, np.int64), ways=ways)
-        of_key = SimpleNamespace(clocks_ms=np.array([clock_ms]), events=events)
-        scored.note(GroupedKeys.of(group_id, stored.state_keys), stored, of_key)
+        of_key = GroupedKeys.of(group_id, ByteStrings.of([head_key(group_id, key)]))
+        scored.note(eviction.ScoredKeys(of_key, np.array([0, 1]), np.array([clock_ms]), np.zeros(1, np.bool_)), 1)
     scored.end()
     lagging = slot_end_ms(4 * horizon_ms, horizon_ms)
     assert json.loads(one.store.schedule.data[OVERVIEW])["slots"][group_id] == {str(lagging): 2}
