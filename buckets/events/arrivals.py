@@ -34,6 +34,7 @@ TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
 """Reasons of rows that are neither events nor faulty, each in a word; no field makes such a reason."""
 _FIELD_COLUMN = re.compile(r"field_\d+")
+_EMPTY = pa.scalar("")
 LONGEST_RAW = 100_000  # The most characters of a row that a dead letter keeps
 
 
@@ -212,7 +213,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], c
             note(name, dict.fromkeys(_rows(fields[name].is_null()), "is missing or null"), name in always)
     event_id, faulty = conversion.attributes(fields[schema.event_id], "string")
     note(schema.event_id, faulty)
-    note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, "")), "is empty"))
+    note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, _EMPTY)), "is empty"))
     times = conversion.event_times(fields[schema.event_time.field], schema.event_time)
     note(schema.event_time.field, times.faults)
     attributes, measures, rounded = {}, {}, {}
@@ -254,7 +255,8 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], c
 
 
 def _rows(mask: pa.BooleanArray) -> Iterable[int]:
-    return (int(row) for row in np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False)))
+    flags = mask.fill_null(False) if mask.null_count else mask
+    return np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist()
 
 
 def _good(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:

@@ -425,7 +425,7 @@ def _ms_of_number(text: str, unit: str) -> int:
 
 
 def _integers(column: pa.Array) -> Int64s:
-    integers: Int64s = column.fill_null(0).to_numpy(zero_copy_only=False)
+    integers: Int64s = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
     return integers
 
 

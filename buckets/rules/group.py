@@ -81,15 +81,20 @@ class Group:
         """Return under which identity a shard keeps its timelines, and what policies remember of its keys."""
         return self.timelines or self.group_id
 
-    @property
+    @cached_property
     def key_fields(self) -> tuple[str, ...]:
         """Return the grouping fields in the order in which keys are encoded: sorted by their first names."""
         return tuple(sorted(self.fields, key=lambda field: renamed_field(field, self.first_names)))
 
-    @property
+    @cached_property
     def counted_fields(self) -> tuple[str, ...]:
         """Return the fields of its events by which they enter its timelines."""
         return tuple(map(counted_field, self.fields))
+
+    @cached_property
+    def way_in(self) -> tuple[str, tuple[str, ...]]:
+        """Return its identity, and the fields of an event by which it counts here, in the order of keys."""
+        return self.group_id, tuple(map(counted_field, self.key_fields))
 
     @property
     def live_tracks(self) -> tuple[str, ...]:
@@ -180,7 +185,7 @@ class Group:
         """Return whether the key of a rule that needs the group is one of it."""
         return frozenset(rule.group_by) == frozenset(self.fields)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Return the group in words: its fields, and its filter if it has one."""
         name = group_name(self.fields, self.where, self.on)

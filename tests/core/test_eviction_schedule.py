@@ -181,6 +181,23 @@ def test_keys_are_taken_once_and_only_when_their_slot_is_due_whatever_happens_be
         assert model.entries.data.keys() == {OVERVIEW, CLOCK}
 
 
+@settings(max_examples=examples(200))
+@given(st.sampled_from([-1_000, 0, 1_700_000_000_000]), st.lists(STEPS, max_size=60), st.integers(1, 20))
+def test_a_schedule_that_this_process_has_left_goes_on_as_the_one_that_is_read(start_ms, steps, most):
+    with mock.patch.object(schedule_module, "CHUNK_KEYS", CHUNK):
+        models = [Model(start_ms), Model(start_ms)]
+        begun = [("enter", group_id, 0, 2) for group_id in (ONE, OTHER)]  # Not in the order in which they are written.
+        for name, *arguments in [*begun, *steps, ("advance", 100_000), *[("take", most)] * 5]:
+            for model, left in zip(models, (64, 0), strict=True):
+                getattr(model, name)(*arguments)
+                model.save(False)
+                with mock.patch.object(schedule_module, "MOST_LEFT", left):
+                    model.schedule.leave(model.entries, [*model.horizons_ms, CROWD])
+                before, model.schedule = model.schedule, EvictionSchedule.load(model.entries)
+                assert (model.schedule is before) == (left > 0)
+            assert models[0].entries.data == models[1].entries.data
+
+
 @settings(max_examples=examples(100))
 @given(st.integers(0, 40), st.integers(1, 10))
 def test_what_is_left_over_stays_due_and_comes_next(keys, most):

@@ -5,7 +5,6 @@ group and key alone. An event does not belong to a group if a field that the gro
 counts are not scored: they pass on a shard of their own.
 """
 
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -263,7 +263,7 @@ def fan_out_parsed(
             named = {group.group_id: group.name if group.fields else "" for group in rule_set.groups}
             names = [named[group_id] for group_id, _ in entering.keys]
             told["partitions"] = seen_partitions(partitioned, names, events.source)
-        others.append(ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(told).encode()))
+        others.append(ShardMessage(payload.PASSING, payload.COUNTS + msgspec.json.encode(told)))
     return FannedOut(found, others)
 
 
@@ -309,7 +309,7 @@ def fan_out_group(
     """
     events, _ = parse(rows, schema, required)
     passed, _ = _passed(events, [group], schema, lists)
-    entering = Entering([group.group_id], [(group.group_id, _counted(group))], passed)
+    entering = Entering([group.group_id], [group.way_in], passed)
     sent = _sent(events, entering.group_ids, _partitioned(events, entering, shards))
     if sent is None:
         return
@@ -361,13 +361,9 @@ class Entering(NamedTuple):
     asked: Mapping[str, int] = MappingProxyType({})  # by group, how many events ask in a timeline in which others count
 
 
-def _counted(group: Group) -> tuple[str, ...]:
-    return tuple(map(counted_field, group.key_fields))
-
-
 def _entering(events: EventColumns, groups: Sequence[Group], passed: Flags) -> Entering:
     """Return how events enter groups whose filters they have passed."""
-    plain = Entering([each.group_id for each in groups], [(each.group_id, _counted(each)) for each in groups], passed)
+    plain = Entering([each.group_id for each in groups], [each.way_in for each in groups], passed)
     if not any(has_roles(group.fields) for group in groups):
         return plain
     found = [(way_id(key[0], COUNTS), key, flags) for key, flags in zip(plain.keys, passed, strict=True)]

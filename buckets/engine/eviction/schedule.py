@@ -32,7 +32,7 @@ from buckets.byte_strings import ByteStrings
 from buckets.engine.batch.partitioner import number_pairs, sort_by_code
 from buckets.engine.eviction.chunks import NOT_NOTED, read_chunks, write_chunks
 from buckets.engine.eviction.shard_clock import ClockKind, ShardClock, clock_kind
-from buckets.engine.storage.shard_store import GROUP_BYTES, Entries, GroupedKeys, head_key
+from buckets.engine.storage.shard_store import GROUP_BYTES, Entries, GroupedKeys
 from buckets.errors import BucketsError
 from buckets.timeline.head import NO_CLOCK
 
@@ -249,8 +249,9 @@ class EvictionSchedule:
         chunk_keys: list[bytes] = []
         begun: list[int] = []
         first: list[int] = [0]
-        for added, (start, end) in zip(seen.tolist(), pairwise(slot_start.tolist()), strict=True):
-            group_id, end_ms = keys.group_ids[keys.groups[added]], until_ms[added].item()
+        columns = (keys.groups[seen].tolist(), until_ms[seen].tolist(), pairwise(slot_start.tolist()))
+        for group, end_ms, (start, end) in zip(*columns, strict=True):
+            group_id = keys.group_ids[group]
             of_group = self.slots.setdefault(group_id, {})
             before = of_group.get(end_ms, 0)
             of_group[end_ms] = before + end - start
@@ -279,4 +280,4 @@ def _evicted_until_ms(overview: bytes) -> dict[str, int]:
 
 
 def _chunk_key(group_id: str, until_ms: int, number: int) -> bytes:
-    return head_key(group_id, f"{until_ms}/{number}")
+    return bytes.fromhex(group_id) + f"{until_ms}/{number}".encode()

@@ -9,15 +9,16 @@ side is counted by the first stage, the right side by the shards; the two are co
 be another field's, an event comes in twice if it asks in another timeline than that in which it counts, unjudged.
 """
 
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
+from operator import add
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -71,12 +72,12 @@ class BatchFacts:
 
 def evicted_count(by_group: Mapping[str, int]) -> bytes:
     """Return a count that says of which groups how many keys were evicted."""
-    return json.dumps({"evicted_keys": by_group}).encode()
+    return msgspec.json.encode({"evicted_keys": by_group})
 
 
 def shard_count(shard: int, held: ShardMemory) -> bytes:
     """Return a count that says what a worker holds of a shard."""
-    return json.dumps({"shard": shard, "held": held}).encode()
+    return msgspec.json.encode({"shard": shard, "held": held})
 
 
 def _facts(counts: Sequence[Mapping[str, Any]], overflowed: int) -> BatchFacts:
@@ -85,7 +86,8 @@ def _facts(counts: Sequence[Mapping[str, Any]], overflowed: int) -> BatchFacts:
     def total(name: str) -> Counter[str]:
         summed = Counter[str]()
         for count in counts:
-            summed.update(count.get(name, {}))
+            if name in count:
+                summed.update(count[name])
         return summed
 
     rules: dict[str, Counter[str]] = {}
@@ -183,7 +185,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     every_group = (*rule_set.groups, *rule_set.alert_groups)
     of_events, tallies = Counter[str](), {group.group_id: Counter[str]() for group in every_group}
     outcomes = {group.group_id: [0] * OUTCOMES for group in every_group}
-    told = [json.loads(text) for text in counts]
+    told = [msgspec.json.decode(text) for text in counts]
     for count in told:
         if "arrivals" in count:
             of_events.update(arrivals=count["arrivals"], malformed=count["malformed"])
@@ -200,8 +202,9 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             tallies[count["group_id"]].update(arrivals=count["alerts_in"], **{name: count[name] for name in names})
         elif "groups" in count:
             for identity, of_group in count["groups"].items():
-                tallies[identity].update(alerts=of_group["alerts"], held_alerts=of_group["held_alerts"])
-                outcomes[identity] = [a + b for a, b in zip(outcomes[identity], of_group["outcomes"], strict=True)]
+                tallies[identity]["alerts"] += of_group["alerts"]
+                tallies[identity]["held_alerts"] += of_group["held_alerts"]
+                outcomes[identity] = [*map(add, outcomes[identity], of_group["outcomes"])]
     over_alerts = {group.group_id for group in rule_set.alert_groups}
     groups = []
     for group in every_group:

@@ -7,7 +7,6 @@
 4. Keys that are due by the shard's eviction schedule are visited: trimmed, or evicted.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from itertools import chain, pairwise
 from operator import add
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -389,11 +389,12 @@ class Counted:
     def produced(self) -> Produced:
         """Return the counts."""
         besides = {name: value for name, value in (("rules", self._rules), ("new_keys", self._new_keys)) if value}
-        return Produced(COUNTS, 0, json.dumps({"groups": self._groups, **besides}).encode())
+        return Produced(COUNTS, 0, msgspec.json.encode({"groups": self._groups, **besides}))
 
     def _of(self, group: Group) -> dict[str, Any]:
-        nothing = {"outcomes": [0] * OUTCOMES, columns.ALERTS: 0, columns.HELD_ALERTS: 0}
-        return self._groups.setdefault(group.group_id, nothing)
+        if group.group_id not in self._groups:
+            self._groups[group.group_id] = {"outcomes": [0] * OUTCOMES, columns.ALERTS: 0, columns.HELD_ALERTS: 0}
+        return self._groups[group.group_id]
 
 
 def passing(packed: bytes) -> Produced:

@@ -119,7 +119,8 @@ _KNOWN: deque[ShardPlans] = deque(maxlen=_KEPT)
 def shard_plans(rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> ShardPlans:
     """Return the plans of rules; those of the very same rule set are computed once."""
     for known in _KNOWN:
-        if known.rule_set is rule_set and known.engine == engine and known.schema == schema:
+        is_same_engine = known.engine is engine or known.engine == engine  # a look at each field takes long
+        if known.rule_set is rule_set and is_same_engine and (known.schema is schema or known.schema == schema):
             return known
     plans = ShardPlans(rule_set, schema, engine)
     _KNOWN.appendleft(plans)

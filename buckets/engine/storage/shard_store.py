@@ -324,6 +324,8 @@ class GroupedKeys:
     @classmethod
     def joined(cls, parts: Sequence["GroupedKeys"]) -> "GroupedKeys":
         """Return keys of several places, at least one, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
         group_ids = dict.fromkeys(group_id for part in parts for group_id in part.group_ids)
         numbers = {group_id: number for number, group_id in enumerate(group_ids)}
         groups = np.concatenate([part.each(numbers, 0) for part in parts])
