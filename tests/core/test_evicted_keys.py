@@ -4,6 +4,7 @@ Streams here are what users can send: keys whose clocks are years apart, wild da
 cut into micro-batches, any number of shards. The reference is the same engine, an event at a time, without eviction.
 """
 
+from functools import partial
 from itertools import pairwise
 from unittest import mock
 
@@ -11,14 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.engine.batch import shard_events
 from buckets.engine.eviction import eviction, shard_clock
+from buckets.engine.stages import shard
+from buckets.kernel import score
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
+from buckets.timeline.tiers import Paging
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
 from tests.laws import examples
 
+SMALL = Paging(page_cells=3, hot_cells=2, most_pages=64)
 LATENESS_MS = 10
 RULES = [
     rule("sum", length="40ms"),
@@ -147,6 +153,40 @@ def test_what_is_warm_of_another_role_is_what_it_would_be_without_eviction(event
     warm = [each for each in evicted if each["warm"]]
     assert warm == [whole[each["position"]] for each in warm]
     assert all(each["warm"] for each in whole.values())
+
+
+REMEMBERED = [
+    *RULES,
+    ROLE,
+    rule("cooled", length="30ms", limit={"operator": ">", "value": "2"}, cooldown="20ms"),
+    rule("reset", group_by=["kind"], length="60ms", limit={"operator": ">", "value": "3"}, reset_on_alert=True),
+]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(EVENTS, LAGS_MS, CUTS, st.sampled_from([2, 3, 5]), LATE, COLLISION, st.booleans())
+def test_shards_that_are_scored_in_one_call_come_to_what_each_comes_to_by_itself(
+    events, lags_ms, cuts, shards, late, collision, has_roles
+):
+    rows, jobs = stream(events, lags_ms), []
+    rules = [each for each in REMEMBERED if has_roles or each is not ROLE]
+    for most_together in (shard_events.MOST_TOGETHER, 0):
+        with (
+            mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2),
+            mock.patch.object(shard_events, "MOST_TOGETHER", most_together),
+            mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL)),
+            mock.patch.object(eviction, "score", partial(score.score, paging=SMALL)),
+        ):
+            jobs.append(run(rows, cuts, shards, late=late, collision=collision, rules=rules))
+    found, expected = (
+        {name: sorted(map(repr, job.output(name))) for name in job.found} | {"": [*map(repr, job.accounts)]}
+        for job in jobs
+    )
+    assert found == expected
+    found, expected = (
+        {(at, name): vars(store)[name].data for at, store in job.stores.items() for name in vars(store)} for job in jobs
+    )
+    assert found == expected
 
 
 @settings(max_examples=examples(60))
