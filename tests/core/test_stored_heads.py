@@ -7,6 +7,7 @@ import pytest
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import ShardStore, StoredHeads, head_key, head_keys, page_key
+from buckets.kernel.score import Page
 from tests.core.pipeline import CountedEntries
 
 GROUP = "11" * 8
@@ -40,9 +41,7 @@ def test_some_of_the_keys_keep_what_was_read_of_them(store):
 
 def test_only_what_has_changed_is_written(store):
     stored, writes = read(store, "a", "b", "c"), store.heads.writes
-    gone, new = (
-        SimpleNamespace(key=key, number=number, data=data) for key, number, data in ((0, 1, None), (2, 0, b"p"))
-    )
+    gone, new = (Page(key, number, data) for key, number, data in ((0, 1, None), (2, 0, b"p")))
     stored.write(SimpleNamespace(heads=ByteStrings.of([b"head a", b"new b", b"new c"]), pages=[gone, new]))
     assert store.heads.data == {A: b"head a", B: b"new b", C: b"new c"}
     assert store.heads.writes == writes + 2
