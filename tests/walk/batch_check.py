@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from buckets.engine.policies import is_in_share
 from buckets.rules.feature import NamedFeature
 from buckets.rules.group import Group
+from buckets.rules.role import asks_alerts, has_roles
 from buckets.rules.rule import WHOLE_SHARE, Rule
 from tests.oracle import Event, Outcome
-from tests.walk.catalogue import BY_ID, CONDITIONS, counted_by
+from tests.walk.catalogue import BY_ID, CONDITIONS, applies, counted_by
 from tests.walk.found import Difference, Found
 from tests.walk.recorded import RecordedBatch
-from tests.walk.timelines import Row, Timelines
+from tests.walk.timelines import Row, Timelines, key_fields, key_of
 from tests.walk.written import event_of, has_key, in_ms, looked, parsed, passes
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ OUTCOMES = {
     "duplicate": "duplicates",
     "collision_not_kept": "collisions_not_kept",
     "overflow": "dead_letters",
+    "unjudged": "unjudged",
 }
 """The column of `batches` that counts each outcome."""
 
@@ -41,6 +43,8 @@ class Taken:
     event: Event
     clock_ms: int | None
     outcome: Outcome
+    asks: bool = False
+    """Whether it only asks, in a timeline in which others count."""
     is_cold: bool = False
     """Whether the group may have known less of the key than there was."""
 
@@ -67,6 +71,8 @@ class BatchCheck:
         """Groups of alerts whose accounts are not known."""
         groups = (*self._rules.groups, *self._rules.alert_groups)
         self._timelines = {group.group_id: job.timelines(group, batch) for group in groups}
+        self._asked_groups = [group for group in self._rules.alert_groups if asks_alerts(group.fields)]
+        self._uncertain |= {group.group_id for group in self._asked_groups}
         self._lists = looked(batch)
 
     def check(self) -> None:
@@ -90,16 +96,34 @@ class BatchCheck:
         for group in self._rules.groups:
             if self._is_filling(group):
                 self._pass_over(group, row, source, position)
-            elif not has_key(group, row):
+                continue
+            is_of_roles = has_roles(group.fields)
+            if is_of_roles and has_key(group, row, asks=True) and not self._is_own_key(group, row):
+                self._counts[group.group_id]["events_in"] += 1
+                taken.append(self._take(group, row, source, position, asks=True))
+            if not has_key(group, row):
                 self._counts[group.group_id]["no_key"] += 1
                 self._job.rare.saw("a payment without a key")
+            elif is_of_roles and not self._is_own_key(group, row):
+                self._take(group, row, source, position, judged=False)
             elif passes(group, row, self._lists):
                 taken.append(self._take(group, row, source, position))
             else:
                 self._counts[group.group_id]["filtered"] += 1
+        taken += [self._ask_alerts(group, row) for group in self._asked_groups if has_key(group, row, asks=True)]
         raised = self._results(taken, row, row["id"])
         for rule, alert in sorted(raised, key=lambda each: self._rank[each[0].rule_id]):
             self._alert(rule, alert, row)
+
+    def _is_own_key(self, group: Group, row: Row) -> bool:
+        """Whether an event asks in the timeline in which it counts."""
+        return key_of(row, group.fields, asks=True) == key_of(row, group.fields)
+
+    def _ask_alerts(self, group: Group, row: Row) -> Taken:
+        """What becomes of an event that asks for the alerts so far; which events do, the accounts do not tell."""
+        taken = self._take_in(group, row, row["id"], asks=True)
+        taken.is_cold = row["t"] < self._job.clock_ms - taken.timelines.lateness_ms
+        return taken
 
     def _is_filling(self, group: Group) -> bool:
         """Whether the history of a group is being filled in."""
@@ -117,6 +141,10 @@ class BatchCheck:
         alerted = row | {"alert_rule": rule.rule_id, "alert_score": alert["score"], "alert_id": alert["alert_id"]}
         taken = []
         for group in self._rules.alert_groups:
+            if group in self._asked_groups:
+                if has_key(group, alerted):
+                    self._take_in(group, alerted, alerted["alert_id"], judged=False)
+                continue
             self._counts[group.group_id]["events_in"] += 1
             if has_key(group, alerted):
                 taken.append(self._take_alert(group, alerted))
@@ -124,12 +152,19 @@ class BatchCheck:
                 self._counts[group.group_id]["no_key"] += 1
         self._results(taken, alerted, alert["alert_id"])
 
-    def _take(self, group: Group, row: Row, source: str, position: int) -> Taken:
+    def _take(
+        self, group: Group, row: Row, source: str, position: int, judged: bool = True, asks: bool = False
+    ) -> Taken:
         """What becomes of an event in a group, and whether the side outputs say so."""
-        taken = self._take_in(group, row, row["id"])
-        sides = self._found.sides.pop((group.name, source, position), {})
-        said = _said(sides, taken.outcome, (source, position) in self._found.dead)
+        taken = self._take_in(group, row, row["id"], judged, asks)
+        of_event = self._found.sides.get((group.name, source, position), {})
+        sides = of_event.pop(taken.event.key, {})
+        if not of_event:
+            self._found.sides.pop((group.name, source, position), None)
+        said = _said(sides, taken.outcome, (source, position) in self._found.dead, judged)
+        # Of what only fills or asks, nothing but its side outputs says whether its key was evicted.
         cold = not all(side["warm"] for side in sides.values()) or self._is_cold(group, row["id"])
+        cold = cold or (has_roles(group.fields) and not sides)
         taken.is_cold = cold and row["t"] < self._job.clock_ms - taken.timelines.lateness_ms
         self._job.rare.saw("an evicted key that returned", taken.is_cold and (row["payer"] or "").startswith("visitor"))
         if said != taken.outcome.outcome:
@@ -144,10 +179,11 @@ class BatchCheck:
             self._job.rare.saw("a sum past 64 bits")
         return taken
 
-    def _take_in(self, group: Group, row: Row, event_id: str) -> Taken:
-        timelines, event = self._timelines[group.group_id], event_of(group, row, event_id)
+    def _take_in(self, group: Group, row: Row, event_id: str, judged: bool = True, asks: bool = False) -> Taken:
+        timelines, event = self._timelines[group.group_id], event_of(group, row, event_id, asks)
         clock_ms = timelines.clock_ms.get(event.key)
-        return Taken(group, timelines, event, clock_ms, timelines.take(event, row))
+        outcome = timelines.ask(event, row) if asks else timelines.take(event, row, judged)
+        return Taken(group, timelines, event, clock_ms, outcome, asks)
 
     def _take_alert(self, group: Group, row: Row) -> Taken:
         """What becomes of an alert in a group of alerts, which no side output says."""
@@ -226,11 +262,14 @@ class BatchCheck:
     def _features(self, rule: Rule, taken: list[Taken], row: Row, result: Row | None) -> bool | None:
         """Compare the features of a rule at an event; returns whether it fires, if that is known."""
         named = rule.named_features()
-        keyed = {fields for fields, _ in rule.groupings() if all(row[name] is not None for name in fields)}
+        of_groupings = (fields for fields, _ in rule.groupings())
+        keyed = {fields for fields in of_groupings if None not in map(row.get, key_fields(fields, asks=True).values())}
         of_groups = [_of_fields(taken, fields) for fields in keyed]
         if any(each.is_cold for each in of_groups):
             return None
-        expected = all(each.timelines.evaluates(each.event, each.clock_ms, each.outcome) for each in of_groups)
+        expected = applies(rule.rule_id, row) and all(
+            each.timelines.evaluates(each.event, each.clock_ms, each.outcome, each.asks) for each in of_groups
+        )
         for feature in named:
             if feature.fields not in keyed:
                 continue
@@ -258,7 +297,7 @@ class BatchCheck:
     def _feature(self, rule: Rule, feature: NamedFeature, taken: list[Taken]) -> Any:
         """What a loop makes of a feature at an event."""
         each, counted = _of_fields(taken, feature.fields), counted_by(rule.rule_id, feature.name)
-        return each.timelines.feature(feature, each.event, counted)
+        return each.timelines.feature(feature, each.event, each.clock_ms, rule.rule_id, counted)
 
     def _decided(self, rule: Rule, home: Taken, result: Row, fires: bool | None, event_id: str) -> Row | None:
         """Compare where the alert of a fired rule has come out; returns it, if it is for the rules over alerts."""
@@ -280,7 +319,7 @@ class BatchCheck:
             )
         if output != "held_alerts" and rule.cooldown is not None:
             self._job.alert_ms[remembered] = max(home.event.time_ms, self._job.alert_ms.get(remembered, -(2**62)))
-        return alert if output == "alerts" and rule.on == "events" else None
+        return alert if output == "alerts" and rule.on == "events" and not rule.asks_alerts else None
 
     def _held_by(self, rule: Rule, result: Row, remembered: Any, time_ms: int) -> str | None:
         """What has to hold an alert back."""
@@ -312,7 +351,7 @@ class BatchCheck:
             if self._is_filling(group):
                 continue
             if group.on == "events":
-                counts["events_in"] = self._arrived
+                counts["events_in"] += self._arrived
                 counts["dead_letters"] += self._malformed
             elif group.group_id in self._uncertain:
                 continue
@@ -347,7 +386,7 @@ def _of_fields(taken: list[Taken], fields: tuple[str, ...]) -> Taken:
     return next(each for each in mine if frozenset(each.group.fields) == frozenset(fields))
 
 
-def _said(sides: dict[str, Row], outcome: Outcome, is_dead: bool) -> str:
+def _said(sides: dict[str, Row], outcome: Outcome, is_dead: bool, judged: bool) -> str:
     """What the side outputs say has become of an event in a group."""
     if "late_events" in sides:
         return "too_late" if sides["late_events"]["too_late"] else "late"
@@ -355,7 +394,9 @@ def _said(sides: dict[str, Row], outcome: Outcome, is_dead: bool) -> str:
         return "duplicate"
     if "collisions" in sides and not sides["collisions"]["kept"]:
         return "collision_not_kept"
-    return "overflow" if is_dead and outcome.outcome == "overflow" else "evaluated"
+    if is_dead and outcome.outcome == "overflow":
+        return "overflow"
+    return "evaluated" if judged else "unjudged"
 
 
 def _agrees(term: Row, value: Any) -> bool:

@@ -7,12 +7,14 @@ oracle needs no parser: it looks up what it has to compute by the text that the 
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 Row = dict[str, Any]
 Written = dict[str, Any]
 LOW, HIGH = "low", "high"
 STAFF, LEVELS = "staff", "levels"
+ZONE = "Europe/Berlin"
 
 SCHEMA: Written = {
     "name": "payment",
@@ -23,11 +25,12 @@ SCHEMA: Written = {
         "country": "string",
         "kind": "string",
         "device": "string",
+        "payee": "string",
         "items[0].sku": "string",
     },
     "measures": {"amount": {"scale": 2}, "fee": {"scale": 0, "round": "half_even"}},
     "arrays": {"items[].sku": "string"},
-    "aliases": {"device": ["gadget"]},
+    "aliases": {"device": ["gadget"], "payee": ["receiver"]},
 }
 WIDER: Written = SCHEMA | {
     "version": 2,
@@ -57,6 +60,11 @@ FILTERS: dict[str, Callable[[Row, Looked], bool]] = {
     "items[].sku NOT IN ('gift', 'stolen')": lambda row, lists: (
         row["items"] is not None and not {"gift", "stolen", None} & {*row["items"]}
     ),
+    "amount > 20 AND kind = 'CARD'": lambda row, lists: (
+        row["amount"] is not None and row["amount"] > 20 and row["kind"] == "CARD"
+    ),
+    "country = 'ES'": lambda row, lists: row["country"] == "ES",
+    "alert_rule = 'payer-sum'": lambda row, lists: row["alert_rule"] == "payer-sum",
 }
 PAIRS: dict[str, Callable[[Row, Row], bool]] = {
     "amount BETWEEN 0.5 * this.amount AND 2 * this.amount AND kind = 'CARD'": lambda row, own: (
@@ -88,6 +96,34 @@ CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
     ),
     "an_hour_ago >= 3 AND n < an_hour_ago": lambda f, row, lists: f["n"] < f["an_hour_ago"] >= 3,
     "rules >= 2": lambda f, row, lists: f["rules"] >= 2,
+    "sent >= 0.5 * received AND (alike >= 2 OR came_from <> country)": lambda f, row, lists: (
+        None not in (f["sent"], f["received"])
+        and 2 * f["sent"] >= f["received"]
+        and (
+            (f["alike"] or 0) >= 2
+            or (None not in (f["came_from"], row["country"]) and f["came_from"] != row["country"])
+        )
+    ),
+    "today > 40 * usual AND largest > 500": lambda f, row, lists: (
+        None not in (f["usual"], f["largest"]) and f["today"] > 40 * f["usual"] and f["largest"] > 500
+    ),
+    "moved OR unanswered_s > 0": lambda f, row, lists: f["moved"] or (f["unanswered_s"] or 0) > 0,
+    "place > 2 AND spread < 0.9 OR activity > 3 AND weight > 60": lambda f, row, lists: (
+        (None not in (f["place"], f["spread"]) and f["place"] > 2 and f["spread"] < Decimal("0.9"))
+        or (f["activity"] > 3 and f["weight"] is not None and f["weight"] > 60)
+    ),
+    "warnings >= 3 OR of_sums >= 1 AND n >= 2 OR risk > 60": lambda f, row, lists: (
+        f["warnings"] >= 3 or (f["of_sums"] >= 1 and f["n"] >= 2) or (f["risk"] is not None and f["risk"] > 60)
+    ),
+    "risk > 80 AND spread > 1 OR both": lambda f, row, lists: (
+        f["both"] or (None not in (f["risk"], f["spread"]) and f["risk"] > 80 and f["spread"] > 1)
+    ),
+    "place > 1 AND usual > 1 OR moved OR unanswered_s > 0 OR received > 3": lambda f, row, lists: (
+        (None not in (f["place"], f["usual"]) and f["place"] > 1 and f["usual"] > 1)
+        or f["moved"]
+        or (f["unanswered_s"] or 0) > 0
+        or (f["received"] or 0) > 3
+    ),
     "plain < n AND n >= 4 AND 'stolen' IN items[].sku": lambda f, row, lists: (
         f["plain"] < f["n"] and f["n"] >= 4 and "stolen" in (row["items"] or ())
     ),
@@ -131,6 +167,21 @@ def _window(*lengths: str, left: str = "closed") -> list[Written]:
 
 
 _COOLDOWNS = [None, "5m", "30m", "3h"]
+_MOVED = {
+    "function": "sequence",
+    "steps": ["kind = 'CASH'", {"dear": "amount > 20 AND kind = 'CARD'"}],
+    "without": "country = 'ES'",
+    "window": "15m",
+}
+_UNANSWERED = {
+    "function": "absence",
+    "step_field": "kind",
+    "steps": ["CASH"],
+    "without": "CARD",
+    "within": "1m",
+    "window": "15m",
+}
+_USUAL = {"function": "avg", "of": {"function": "count", "every": "20m"}, "window": "2h"}
 TEMPLATES = (
     Template(
         {
@@ -272,6 +323,107 @@ TEMPLATES = (
     ),
     Template(
         {
+            "rule_id": "passes-on",
+            "group_by": ["payer"],
+            "features": {
+                "sent": {"function": "sum", "of": "fee", "window": "30m"},
+                "received": {"function": "sum", "of": "fee", "window": "30m", "group_by": ["payer AS payee"]},
+                "came_from": {"function": "previous", "of": "country", "window": "15m", "group_by": ["payer AS payee"]},
+                "alike": {"function": "count", "window": "1h", "group_by": ["payer AS payee", "kind"]},
+            },
+            "when": "sent >= 0.5 * received AND (alike >= 2 OR came_from <> country)",
+        },
+        {"cooldown": [None, "10m"]},
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "own-days",
+            "group_by": ["country"],
+            "features": {
+                "today": {"function": "count", "window": {"this": "day", "zone": ZONE}},
+                "usual": _USUAL,
+                "largest": {
+                    "function": "max",
+                    "of": {"function": "sum", "of": "fee", "every": "1d", "zone": ZONE},
+                    "window": "2d",
+                },
+            },
+            "when": "today > 40 * usual AND largest > 500",
+        },
+    ),
+    Template(
+        {
+            "rule_id": "steps",
+            "group_by": ["payer"],
+            "features": {"moved": _MOVED, "unanswered_s": _UNANSWERED},
+            "when": "moved OR unanswered_s > 0",
+        },
+        {"cooldown": [None, "5m"]},
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "fading",
+            "group_by": ["payer"],
+            "features": {
+                "activity": {"function": "decayed_count", "half_life": "2m", "window": "15m"},
+                "weight": {"function": "decayed_sum", "of": "amount", "half_life": "5m", "window": "15m"},
+                "place": {"function": "rank", "of": "country", "window": "15m"},
+                "spread": {"function": "entropy", "of": "device", "window": "15m"},
+            },
+            "when": "place > 2 AND spread < 0.9 OR activity > 3 AND weight > 60",
+        },
+    ),
+    Template(
+        {
+            "rule_id": "warned",
+            "group_by": ["payer"],
+            "where": "kind = 'CARD'",
+            "features": {
+                "n": {"function": "count", "window": "30m"},
+                "warnings": {"on": "alerts", "function": "count", "window": "20m"},
+                "of_sums": {
+                    "on": "alerts",
+                    "function": "count",
+                    "window": {"last": 2, "within": "1h"},
+                    "where": "alert_rule = 'payer-sum'",
+                },
+                "risk": {
+                    "on": "alerts",
+                    "function": "sum",
+                    "of": "alert_score",
+                    "window": "1h",
+                    "group_by": ["payee AS payer"],
+                },
+            },
+            "when": "warnings >= 3 OR of_sums >= 1 AND n >= 2 OR risk > 60",
+        },
+        {"cooldown": [None, "10m"]},
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "fading-risk",
+            "on": "alerts",
+            "group_by": ["payer"],
+            "features": {
+                "risk": {"function": "decayed_sum", "of": "alert_score", "half_life": "10m", "window": "1h"},
+                "spread": {"function": "entropy", "of": "alert_rule", "window": "1h"},
+                "both": {
+                    "function": "sequence",
+                    "step_field": "alert_rule",
+                    "steps": ["payer-sum", "spike"],
+                    "window": "10m",
+                },
+            },
+            "when": "risk > 80 AND spread > 1 OR both",
+        },
+        {"cooldown": [None, "10m"]},
+        keeps=True,
+    ),
+    Template(
+        {
             "rule_id": "not-staff",
             "group_by": ["payer"],
             "where": "payer NOT IN LIST staff",
@@ -365,14 +517,52 @@ BACKFILLED = Template(
     {"window": _window("2h"), "limit": _limit(">=", 5, 9)},
 )
 """A rule of a group of its own, whose history a job is asked to fill in. On trial, so that no other rule counts it."""
-STEADY = (*OF_ARRAYS, OF_CHANNELS, BACKFILLED)
+BACKFILLED_HABITS = Template(
+    {
+        "rule_id": "asked-habits",
+        "state": "SHADOW",
+        "group_by": ["country", "device"],
+        "features": {
+            "place": {"function": "rank", "of": "kind", "window": "15m"},
+            "usual": _USUAL,
+            "moved": _MOVED,
+            "unanswered_s": _UNANSWERED,
+            "received": {"function": "count", "window": "1h", "group_by": ["payee AS payer"]},
+        },
+        "when": "place > 1 AND usual > 1 OR moved OR unanswered_s > 0 OR received > 3",
+    },
+)
+"""Another one, of two groups of its own, one of which is of another role."""
+STEADY = (*OF_ARRAYS, OF_CHANNELS, BACKFILLED, BACKFILLED_HABITS)
 """Those that stay as they are once they are there."""
 BY_ID = {template.rule_id: template for template in (*TEMPLATES, *STEADY)}
 
 
+def applies(rule_id: str, row: Row) -> bool:
+    """Whether a rule with features applies to an event."""
+    where = BY_ID[rule_id].written.get("where")
+    return where is None or FILTERS[where](row, {})
+
+
+def step_tests(written: Written) -> tuple[list[Callable[[Row], bool]], Callable[[Row], bool]]:
+    """Which events are the steps of a feature, and which must not come."""
+
+    def step(given: Any) -> Callable[[Row], bool]:
+        if "step_field" in written:
+            return lambda row: row[written["step_field"]] == given
+        text = given if isinstance(given, str) else next(iter(given.values()))
+        return lambda row: FILTERS[text](row, {})
+
+    without = step(written["without"]) if "without" in written else lambda row: False
+    return [step(each) for each in written["steps"]], without
+
+
 def counted_by(rule_id: str, feature: str) -> Callable[[Row, Row], bool]:
     """Which events a feature counts: called with an event, and the one whose window it is."""
-    where = BY_ID[rule_id].written["features"][feature].get("where")
+    rule = BY_ID[rule_id].written
+    written = rule["features"][feature]
+    of_rule = None if "on" in written else rule.get("where")
+    where = None if "steps" in written else written.get("where", of_rule)
     if where is None:
         return lambda row, own: True
     return PAIRS[where] if where in PAIRS else lambda row, own: FILTERS[where](row, {})

@@ -5,6 +5,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from tests.walk.timelines import key_text
+
 Row = dict[str, Any]
 
 
@@ -18,8 +20,8 @@ class Found:
 
     evaluations: dict[tuple[str, str], Row]
     alerts: dict[tuple[str, str], tuple[str, Row]]
-    sides: dict[tuple[str, str, int], dict[str, Row]]
-    """By group, source and position, the row of each side output."""
+    sides: dict[tuple[str, str, int], dict[str, dict[str, Row]]]
+    """By group, source and position, and by key, the row of each side output."""
     dead: set[tuple[str, int]]
 
     @classmethod
@@ -34,9 +36,10 @@ class Found:
             for row in tables[output]:
                 of = json.loads(row["event"]).get("alert_id", row["event_id"])
                 alerts[of, row["rule_id"]] = output, row
-        sides: dict[tuple[str, str, int], dict[str, Row]] = defaultdict(dict)
+        sides: dict[tuple[str, str, int], dict[str, dict[str, Row]]] = defaultdict(lambda: defaultdict(dict))
         for output in ("late_events", "duplicates", "collisions"):
             for row in tables[output]:
-                sides[row["group"], row["source"], row["position"]][output] = row
+                key = key_text(json.loads(row["key"]))
+                sides[row["group"], row["source"], row["position"]][key][output] = row
         dead = {(row["source"], row["position"]) for row in tables["dead_letters"]}
         return cls(evaluations, alerts, dict(sides), dead)

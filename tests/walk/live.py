@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import buckets.spark as bs
 from buckets.outputs.columns import DEAD_LETTERS, EVALUATIONS, OUTPUTS
+from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.sinks import table_columns
 from tests.spark.job_folder import JobFolder
@@ -30,7 +31,7 @@ from tests.walk.source import Files
 
 COLUMNS = (
     "id string, t bigint, payer string, country string, kind string, device string, gadget string, channel string, "
-    "via string, amount string, fee string, items array<struct<sku: string>>"
+    "via string, payee string, receiver string, amount string, fee string, items array<struct<sku: string>>"
 )
 FILES_OF_BATCH = 3
 """Other batches than those of the job, which takes one file at a time."""
@@ -136,7 +137,7 @@ def _compare_features(batch: RecordedBatch, found: pa.Table, evaluations: Sequen
 
 
 def _of_features(rule_set: RuleSet, found: pa.Table) -> Iterator[Hashable]:
-    rules = [rule for rule in rule_set.rules if rule.on == "events" and rule.is_evaluated]
+    rules = [rule for rule in rule_set.rules if _has_features(rule) and rule.is_evaluated]
     for row in found.to_pylist():
         for rule in rules:
             if (fired := row[f"{rule.rule_id}.fired"]) is not None:
@@ -144,8 +145,13 @@ def _of_features(rule_set: RuleSet, found: pa.Table) -> Iterator[Hashable]:
                 yield row["id"], rule.rule_id, fired, *(_value(row[f"{rule.rule_id}.{name}"]) for name in names)
 
 
+def _has_features(rule: Rule) -> bool:
+    """Whether tables of features have those of a rule."""
+    return rule.on == "events" and not rule.asks_alerts
+
+
 def _of_evaluations(rule_set: RuleSet, evaluations: Sequence[Row]) -> Iterator[Hashable]:
-    rules = {rule.rule_id: rule for rule in rule_set.rules if rule.on == "events"}
+    rules = {rule.rule_id: rule for rule in rule_set.rules if _has_features(rule)}
     for row in evaluations:
         rule = rules.get(row["rule_id"])
         if rule is None:

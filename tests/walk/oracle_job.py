@@ -15,7 +15,7 @@ from tests.walk.found import Row
 from tests.walk.rare import RarePaths
 from tests.walk.recorded import RecordedBatch
 from tests.walk.timelines import Timelines
-from tests.walk.written import MEASURES, event_of, looked, passes
+from tests.walk.written import MEASURES, event_of, has_key, looked, passes
 
 
 @dataclass
@@ -66,5 +66,5 @@ class OracleJob:
         """Give a group all events that there ever were, as if it had been there from the start."""
         timelines.forget()
         for row in self.past:
-            if passes(group, row, looked(batch)):
+            if has_key(group, row) and passes(group, row, looked(batch)):
                 timelines.take(event_of(group, row, row["id"]), row)

@@ -18,7 +18,7 @@ BUSY = [f"p{number}" for number in range(6)]
 COUNTRIES = ["DE", "FR", "IT", "ES"]
 KINDS = ["CARD", "CARD", "CASH"]
 CHANNELS = ["web", "app", "pos", None]
-OLD_NAMES = {"device": "gadget", "channel": "via"}
+OLD_NAMES = {"device": "gadget", "channel": "via", "payee": "receiver"}
 SKUS = ["book", "book", "pen", "pen", "gift", "stolen", None]
 RECENT_MS = 120_000
 """Repeats and collisions are of payments no older than this, which every tail holds."""
@@ -40,6 +40,7 @@ class Stream:
         self._dice = dice
         self._other_dice = random.Random(repr(dice.getstate()))
         """For what was added later, so that a seed has the payments that it had before."""
+        self._payee_dice = random.Random(f"payees {dice.getstate()!r}")
         self.clock_ms = START_MS
         self._number = 0
         self._used: set[int] = set()
@@ -79,7 +80,7 @@ class Stream:
             other = self._dice.choice(recent)
             self._recent.remove(other)
             row = self._payment(other["payer"]) | {"t": other["t"]}
-            return json.dumps(row | {name: other[name] for name in ("country", "kind", "channel")})
+            return json.dumps(row | {name: other[name] for name in ("country", "kind", "channel", "payee")})
         if what < 0.09:
             return json.dumps(self._payment(self._dice.choice(BUSY)) | {"payer": None})
         if what < 0.10:
@@ -109,12 +110,12 @@ class Stream:
     def _alone(self, time_ms: int) -> Row:
         """A payment with a wild date, which shares no key with others."""
         row = self._row(f"wild{self._number}", time_ms)
-        return row | dict.fromkeys(("country", "kind", "channel"), row["payer"])
+        return row | dict.fromkeys(("country", "kind", "channel", "payee"), row["payer"])
 
     def _huge(self) -> list[Row]:
         """Payments of one payer whose sum passes 64 bits at the second one, and a small one."""
         payer = f"huge{self._number}"
-        alone = {"country": payer, "kind": payer, "channel": payer, "device": "phone"}
+        alone = {"country": payer, "kind": payer, "channel": payer, "payee": payer, "device": "phone"}
         rows = [self._payment(payer) | alone for _ in range(3)]
         return [rows[0] | {"amount": HUGE}, rows[1] | {"amount": HUGE}, rows[2]]
 
@@ -125,7 +126,7 @@ class Stream:
         rows = []
         for row in chosen:
             again = self._row(row["payer"], self._unused(row["t"] + self._dice.randrange(1_000, 60_000), 1))
-            rows.append(again | {name: row[name] for name in ("country", "kind", "channel", "device")})
+            rows.append(again | {name: row[name] for name in ("country", "kind", "channel", "payee", "device")})
         return rows
 
     def _row(self, payer: str, time_ms: int) -> Row:
@@ -143,7 +144,7 @@ class Stream:
             "amount": f"{amount / 100:.2f}",
             "fee": dice.randrange(100),
         }
-        row |= dict.fromkeys(missing) | self._added()
+        row |= dict.fromkeys(missing) | self._added() | {"payee": self._payee_dice.choice([*BUSY, *BUSY, payer, None])}
         if row["fee"] is not None and self._other_dice.random() < 0.2:
             row["fee"] += 0.5
         return row
@@ -158,7 +159,7 @@ class Stream:
     def _with_old_names(self, line: str) -> str:
         """A line that may have fields under the names that they had before."""
         for name, old in OLD_NAMES.items():
-            if self._other_dice.random() < 0.2:
+            if (self._payee_dice if name == "payee" else self._other_dice).random() < 0.2:
                 line = line.replace(f'"{name}":', f'"{old}":')
         return line
 

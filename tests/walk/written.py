@@ -10,10 +10,10 @@ from buckets.rules.group import Group
 from tests.oracle import Event
 from tests.walk.catalogue import BY_ID, FILTERS, Looked
 from tests.walk.recorded import RecordedBatch
-from tests.walk.timelines import Row, key_of
+from tests.walk.timelines import Row, key_fields, key_of
 
 MEASURES = {"amount": 2, "fee": 0, "alert_score": 0}
-ATTRIBUTES = ("id", "payer", "country", "kind", "device")
+ATTRIBUTES = ("id", "payer", "country", "kind", "device", "payee")
 FIRST = "items[0].sku"
 
 
@@ -50,16 +50,16 @@ def parsed(line: str, schema: EventSchema) -> Row | None:
     return {name: row[name] for name in ATTRIBUTES} | added
 
 
-def has_key(group: Group, row: Row) -> bool:
-    """Whether an event or alert belongs to a group."""
-    return all(row[name] is not None for name in group.fields)
+def has_key(group: Group, row: Row, asks: bool = False) -> bool:
+    """Whether an event or alert belongs to a group or, where the key is another field's value, asks there."""
+    return all(row[name] is not None for name in key_fields(group.fields, asks).values())
 
 
-def event_of(group: Group, row: Row, event_id: str) -> Event:
-    """An event or alert as a group has it."""
+def event_of(group: Group, row: Row, event_id: str, asks: bool = False) -> Event:
+    """An event or alert as a group has it, or as it asks there."""
     given = [row.get(name, 0) for name in MEASURES]
     values = tuple(None if value is None else Decimal(value) for value in given)
-    return Event(event_id, row["t"], key_of(row, group.fields), values)
+    return Event(event_id, row["t"], key_of(row, group.fields, asks), values)
 
 
 def looked(batch: RecordedBatch) -> Looked:
