@@ -96,27 +96,27 @@ CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
     ),
     "an_hour_ago >= 3 AND n < an_hour_ago": lambda f, row, lists: f["n"] < f["an_hour_ago"] >= 3,
     "rules >= 2": lambda f, row, lists: f["rules"] >= 2,
-    "sent >= 0.5 * received AND (alike >= 2 OR came_from <> country)": lambda f, row, lists: (
+    "sent >= 2 * received AND (alike >= 2 OR came_from <> country)": lambda f, row, lists: (
         None not in (f["sent"], f["received"])
-        and 2 * f["sent"] >= f["received"]
+        and f["sent"] >= 2 * f["received"]
         and (
             (f["alike"] or 0) >= 2
             or (None not in (f["came_from"], row["country"]) and f["came_from"] != row["country"])
         )
     ),
-    "today > 40 * usual AND largest > 500": lambda f, row, lists: (
-        None not in (f["usual"], f["largest"]) and f["today"] > 40 * f["usual"] and f["largest"] > 500
+    "today > 25 * usual OR largest > 500": lambda f, row, lists: (
+        (f["usual"] is not None and f["today"] > 25 * f["usual"]) or (f["largest"] is not None and f["largest"] > 500)
     ),
     "moved OR unanswered_s > 0": lambda f, row, lists: f["moved"] or (f["unanswered_s"] or 0) > 0,
     "place > 2 AND spread < 0.9 OR activity > 3 AND weight > 60": lambda f, row, lists: (
         (None not in (f["place"], f["spread"]) and f["place"] > 2 and f["spread"] < Decimal("0.9"))
         or (f["activity"] > 3 and f["weight"] is not None and f["weight"] > 60)
     ),
-    "warnings >= 3 OR of_sums >= 1 AND n >= 2 OR risk > 60": lambda f, row, lists: (
-        f["warnings"] >= 3 or (f["of_sums"] >= 1 and f["n"] >= 2) or (f["risk"] is not None and f["risk"] > 60)
+    "warnings >= 30 OR of_sums >= 2 AND n >= 8 OR risk > 2000": lambda f, row, lists: (
+        f["warnings"] >= 30 or (f["of_sums"] >= 2 and f["n"] >= 8) or (f["risk"] is not None and f["risk"] > 2000)
     ),
-    "risk > 80 AND spread > 1 OR both": lambda f, row, lists: (
-        f["both"] or (None not in (f["risk"], f["spread"]) and f["risk"] > 80 and f["spread"] > 1)
+    "risk > 300 AND spread > 2.5 OR both": lambda f, row, lists: (
+        f["both"] or (None not in (f["risk"], f["spread"]) and f["risk"] > 300 and f["spread"] > Decimal("2.5"))
     ),
     "place > 1 AND usual > 1 OR moved OR unanswered_s > 0 OR received > 3": lambda f, row, lists: (
         (None not in (f["place"], f["usual"]) and f["place"] > 1 and f["usual"] > 1)
@@ -331,7 +331,7 @@ TEMPLATES = (
                 "came_from": {"function": "previous", "of": "country", "window": "15m", "group_by": ["payer AS payee"]},
                 "alike": {"function": "count", "window": "1h", "group_by": ["payer AS payee", "kind"]},
             },
-            "when": "sent >= 0.5 * received AND (alike >= 2 OR came_from <> country)",
+            "when": "sent >= 2 * received AND (alike >= 2 OR came_from <> country)",
         },
         {"cooldown": [None, "10m"]},
         keeps=True,
@@ -349,8 +349,10 @@ TEMPLATES = (
                     "window": "2d",
                 },
             },
-            "when": "today > 40 * usual AND largest > 500",
+            "when": "today > 25 * usual OR largest > 500",
         },
+        {"cooldown": [None, "30m"]},
+        keeps=True,
     ),
     Template(
         {
@@ -397,7 +399,7 @@ TEMPLATES = (
                     "group_by": ["payee AS payer"],
                 },
             },
-            "when": "warnings >= 3 OR of_sums >= 1 AND n >= 2 OR risk > 60",
+            "when": "warnings >= 30 OR of_sums >= 2 AND n >= 8 OR risk > 2000",
         },
         {"cooldown": [None, "10m"]},
         keeps=True,
@@ -408,8 +410,8 @@ TEMPLATES = (
             "on": "alerts",
             "group_by": ["payer"],
             "features": {
-                "risk": {"function": "decayed_sum", "of": "alert_score", "half_life": "10m", "window": "1h"},
-                "spread": {"function": "entropy", "of": "alert_rule", "window": "1h"},
+                "risk": {"function": "decayed_sum", "of": "alert_score", "half_life": "2m", "window": "10m"},
+                "spread": {"function": "entropy", "of": "alert_rule", "window": "3m"},
                 "both": {
                     "function": "sequence",
                     "step_field": "alert_rule",
@@ -417,7 +419,7 @@ TEMPLATES = (
                     "window": "10m",
                 },
             },
-            "when": "risk > 80 AND spread > 1 OR both",
+            "when": "risk > 300 AND spread > 2.5 OR both",
         },
         {"cooldown": [None, "10m"]},
         keeps=True,

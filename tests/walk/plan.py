@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.walk.catalogue import (
     BACKFILLED,
+    BACKFILLED_HABITS,
     BY_ID,
     HIGH,
     LATENESS_MS,
@@ -25,6 +26,7 @@ from tests.walk.catalogue import (
     STEADY,
     TEMPLATES,
     WIDER,
+    Template,
     Written,
 )
 from tests.walk.stream import BUSY, HOUR_MS, Stream
@@ -143,7 +145,8 @@ class _Draft:
             yield "start", {}, False
             if life == 1:
                 yield from self._wider()
-                yield "backfill", {"rule": self._asked()}, False
+                for template in (BACKFILLED, BACKFILLED_HABITS):
+                    yield "backfill", {"rule": self._asked(template)}, False
             # Wide buckets are hours old: so much time has to pass, and without a gap before the last look at the state.
             if life == last:
                 yield "add_file", {"of": "slow", "lines": self._stream.file("slow")}, False
@@ -240,9 +243,9 @@ class _Draft:
         self._gone.append(rule_id)
         return self._written(f"{rule_id} goes")
 
-    def _asked(self) -> Written:
+    def _asked(self, template: Template) -> Written:
         """A rule whose history is filled in from now on."""
-        rule = self._rules[BACKFILLED.rule_id] = BACKFILLED.draw(self._dice)
+        rule = self._rules[template.rule_id] = template.draw(self._dice)
         return rule
 
     def _cleared(self) -> dict[str, Any]:
