@@ -31,6 +31,7 @@ from numba.core.caching import CacheImpl, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic, register_jitable
 
+from buckets.errors import BucketsError
 from buckets.tuple_places import hand_over_by_address
 from buckets.user_caches import own_cache
 from buckets.whole_kernels import KernelCompiler, compile_as_a_whole
@@ -153,6 +154,9 @@ class _Notice(event.Listener):
         pass
 
 
+if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    _NOT_COMPILED = "NUMBA_DISABLE_JIT is set in the environment, and kernels run compiled alone; unset it"
+    raise BucketsError(_NOT_COMPILED)
 FOLDER = str(cache_folder())
 """Where kernels are kept, chosen once: numba reads its own setting anew whenever the environment has changed."""
 _ALL_ARE_COMPILED = Path(FOLDER, "compiled")

@@ -32,6 +32,7 @@ from buckets.rules.revision import revise
 from buckets.rules.role import fields_of
 from buckets.rules.rule import Rule, value_scale
 from buckets.rules.rule_set import RuleSet
+from buckets.validation import field_name
 
 OF_SOURCE = ("source", "source_order", "position")  # Where a row stood among files or partitions
 _POSITION = pa.field("position", pa.int64())
@@ -307,5 +308,5 @@ def check_rules(rules: Iterable[Rule], schema: EventSchema) -> None:
         seen.add(rule.rule_id)
         fault = check_new(rule) or check_against_schema(rule, schema)
         if fault is not None:
-            message = f"rule {rule.rule_id!r}: {'.'.join(fault[0])}: {fault[1]}"
+            message = f"rule {rule.rule_id!r}: {field_name(fault[0])}: {fault[1]}"
             raise BucketsError(message)

@@ -15,6 +15,8 @@ from zoneinfo import ZoneInfo, available_timezones
 import numpy as np
 import numpy.typing as npt
 
+from buckets.printable import short_line
+
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -39,6 +41,14 @@ def _zones() -> frozenset[str]:
 def is_zone(name: str) -> bool:
     """Return whether there is a time zone of a name, such as Europe/Berlin."""
     return name in _zones()
+
+
+def check_zone(name: str) -> str:
+    """Return the name of a time zone; ValueError if there is none of that name."""
+    if not is_zone(name):
+        message = f"there is no time zone {short_line(repr(name))}; write one such as Europe/Berlin or UTC"
+        raise ValueError(message)
+    return name
 
 
 def local_ms(times_ms: Int64s, zone: str) -> Int64s:

@@ -34,7 +34,7 @@ from buckets.events.field_paths import array_path
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.moment import moment_ms
 from buckets.stores.location import location
-from buckets.time_zone import is_zone
+from buckets.time_zone import check_zone
 from buckets.validation import Checked, Location
 from buckets.yaml_file import load_model
 
@@ -135,13 +135,6 @@ RecordList = Annotated[
 BrokerTime = Literal["create_time", "log_append_time"]
 
 
-def _is_zone(name: str) -> str:
-    if not is_zone(name):
-        message = f"there is no time zone {name!r}; write one such as Europe/Berlin or UTC"
-        raise ValueError(message)
-    return name
-
-
 class EventTime(Checked):
     """The field that holds an event's time, its unit, and the range of times that are accepted.
 
@@ -163,7 +156,7 @@ class EventTime(Checked):
     broker: BrokerTime | None = None
     unit: TimeUnit = "ms"
     format: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(checked_format)] | None = None
-    zone: Annotated[str, AfterValidator(_is_zone)] | None = None
+    zone: Annotated[str, AfterValidator(check_zone)] | None = None
     earliest: datetime = datetime(1900, 1, 1, tzinfo=UTC)
     latest: datetime = datetime(2200, 1, 1, tzinfo=UTC)
 

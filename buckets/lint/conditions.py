@@ -22,6 +22,7 @@ from buckets.rules.feature import VALUE
 from buckets.rules.filter import filter_condition
 from buckets.rules.rule import Rule
 from buckets.rules.score import LARGEST_SCORE, SqlScore
+from buckets.validation import Location
 
 NEVER = Code("B101", "`{what}` is never true{reason}; the rule never fires: mend the condition")
 ALWAYS = Code("B102", "`{what}` is always true{unless}{reason}; the rule fires at every event: mend the condition")
@@ -101,14 +102,14 @@ def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Fin
             yield IDLE_PART.at(rule, ("when",), what=shown(part), truth=truth, reason=reason)
 
 
-def _redundant_parts(rule: Rule, path: tuple[str, ...], condition: Expression, facts: Facts) -> Iterator[Finding]:
+def _redundant_parts(rule: Rule, path: Location, condition: Expression, facts: Facts) -> Iterator[Finding]:
     for part, other in redundant(condition, facts):
         is_wider = implies(other, part, facts)
         reason = "where it is true too" if is_wider else "which is true where it is"
         yield REDUNDANT.at(rule, path, what=shown(part), other=shown(other), reason=reason)
 
 
-def _plain_patterns(rule: Rule, path: tuple[str, ...], condition: Expression) -> Iterator[Finding]:
+def _plain_patterns(rule: Rule, path: Location, condition: Expression) -> Iterator[Finding]:
     if condition.operator == "like" and not re.search(r"(?<!\\)(\\\\)*[%_]", str(condition.value)):
         yield NO_WILDCARD.at(rule, path, what=shown(condition))
     for operand in condition.operands:

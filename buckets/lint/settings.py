@@ -5,13 +5,16 @@ from math import prod
 
 from buckets.config.engine import raw_window_fault
 from buckets.duration import format_duration
-from buckets.expressions.expression import RULES_LIST
+from buckets.expressions.expression import COMPARISONS, RULES_LIST, Expression
 from buckets.lint.logic import given
 from buckets.lint.subject import Code, Finding, Subject, event_facts
 from buckets.moment import minute_text, moment_ms
+from buckets.printable import short_line
+from buckets.rules.feature import ALERT_RULE
 from buckets.rules.filter import Filter, filter_condition
 from buckets.rules.role import counted_field
 from buckets.rules.rule import WHOLE_SHARE, Rule
+from buckets.validation import Location
 
 BEYOND_TAIL = Code("B301", "{reason}; a job with these settings refuses the rule", frozenset(["schema", "engine"]))
 NEVER_WARM = Code("B302", "needs a complete window of {window}{but} shorten the window, or leave out `require_warm`")
@@ -28,6 +31,14 @@ SHORT_WINDOW = Code(
 )
 UNWRITTEN = Code(
     "B308", "no ACTIVE rule writes {name}, so it is empty; correct the name, or give a rule `then: {{put: ...}}`"
+)
+WIDE_SESSION = Code(
+    "B309",
+    "events of a session may be {session} apart, and count up to {within} only, so that all of {within} are the "
+    "session; write a shorter `session`, or {{length: {within}}}",
+)
+UNKNOWN_RULE = Code(
+    "B310", "{what}: there is no rule of this name among those that are looked at; correct it, or put the rule beside"
 )
 FEW_KEYS = Code(
     "B401",
@@ -50,6 +61,7 @@ def find(subject: Subject) -> Iterator[Finding]:
                 yield BEYOND_TAIL.at(rule, tuple(field.split(".")), reason=reason)
         yield from _warmth(rule, subject)
         yield from _short_windows(rule)
+        yield from _unknown_rules(rule, subject)
         yield from _groupings(rule, subject)
         yield from _policies(rule, subject)
         for name in sorted({str(test.value) for test in rule.rules_list_tests}.difference(written)):
@@ -63,6 +75,28 @@ def _short_windows(rule: Rule) -> Iterator[Finding]:
             span = "two milliseconds" if feature.window.left == "closed" else "one millisecond"
             length = format_duration(feature.window.length_ms)
             yield SHORT_WINDOW.at(rule, rule.written_at("features", name, "window"), length=length, span=span)
+        if feature.window.session_ms > feature.window.length_ms:
+            session, within = map(format_duration, (feature.window.session_ms, feature.window.length_ms))
+            yield WIDE_SESSION.at(rule, ("features", name, "window"), session=session, within=within)
+
+
+def _unknown_rules(rule: Rule, subject: Subject) -> Iterator[Finding]:
+    """Find filters of alerts that name rules which are not there."""
+    known = {each.rule_id for each in subject.rules}
+    filters: list[tuple[Location, Filter]] = [(("where",), rule.where)] if rule.on == "alerts" else []
+    for name, feature in rule.features.items():
+        if rule.on == "alerts" or feature.on is not None:
+            filters += [(("features", name, *path), where) for path, where in feature.filters.items()]
+    for location, where in filters:
+        for rule_id in sorted(set(_rules_named(filter_condition(where, None))) - known):
+            yield UNKNOWN_RULE.at(rule, location, what=short_line(f"{ALERT_RULE} {rule_id!r}"))
+
+
+def _rules_named(part: Expression) -> Iterator[str]:
+    if part.operator in (*COMPARISONS, "in") and Expression("field", value=ALERT_RULE) in part.operands:
+        yield from (str(operand.value) for operand in part.operands if operand.operator == "text")
+    for operand in part.operands:
+        yield from _rules_named(operand)
 
 
 def _groupings(rule: Rule, subject: Subject) -> Iterator[Finding]:

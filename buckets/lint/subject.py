@@ -23,6 +23,7 @@ from buckets.rules.filter import Filter, filter_condition
 from buckets.rules.role import has_roles
 from buckets.rules.rule import Rule
 from buckets.rules.this_event import names_this, split_filter
+from buckets.validation import Location
 
 _KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
 
@@ -138,7 +139,7 @@ class FilterAt:
     """A filter of a rule, or of one of its features, and where in the rule it is."""
 
     rule: Rule
-    path: tuple[str, ...]
+    path: Location
     where: Filter
     feature: str | None = None
 
@@ -212,7 +213,7 @@ class Code:
         assert head is not None
         return head
 
-    def at(self, rule: Rule, path: tuple[str, ...], **values: object) -> "Finding":
+    def at(self, rule: Rule, path: Location, **values: object) -> "Finding":
         """Return a finding in a field of a rule, with the values that its message names."""
         return Finding(self, rule.rule_id, path, self.message.format(**values))
 
@@ -223,7 +224,7 @@ class Finding:
 
     code: Code  # what kind of thing
     rule_id: str  # in which rule
-    path: tuple[str, ...]  # in which of its fields, as in `("features", "recent", "window")`
+    path: Location  # in which of its fields, as in `("features", "recent", "window")`
     message: str  # what, why, and what to do, in one line
 
     @property

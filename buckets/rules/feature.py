@@ -33,11 +33,11 @@ from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
-from buckets.rules.periods import UTC, Periods, check_zone
+from buckets.rules.periods import UTC, Periods
 from buckets.rules.role import counted_field, grouping_fault, has_roles
 from buckets.rules.steps import MOST_STEPS, StepField, check_step, step_filter, steps_in_words
 from buckets.rules.this_event import names_this, split_filter, window_fields
-from buckets.time_zone import LONGEST_PERIODS_MS, period_starts_ms
+from buckets.time_zone import LONGEST_PERIODS_MS, check_zone, period_starts_ms
 from buckets.validation import A_FIELD, OF_EACH_PERIOD
 
 Int64s = npt.NDArray[np.int64]
@@ -552,7 +552,9 @@ class Feature(BaseModel):
             return f"sequence has {aggregate.needs_steps} to {MOST_STEPS} steps, as in {_SEQUENCE_EXAMPLE}"
         if aggregate.needs_time and (steps, has_time, has_without) != (1, True, True):
             return f"absence has `steps` with one step, `without` and `within`, as in {_ABSENCE_EXAMPLE}"
-        if aggregate.needs_time and (not self.window.is_plain or self.window.length_ms <= (self.within_ms or 0)):
+        if aggregate.needs_time and not self.window.is_plain:
+            return "the window of absence has a length alone, and no `last`, `session` or `this`; write one such as 7d"
+        if aggregate.needs_time and self.window.length_ms <= (self.within_ms or 0):
             return "the window of absence has a length above `within`: how far back the step may be at the next event"
         return ""
 
@@ -572,10 +574,10 @@ class Feature(BaseModel):
         return None if self.without is None else step_filter(self.without, self.step_field)
 
     @property
-    def filters(self) -> dict[tuple[str, ...], Filter]:
+    def filters(self) -> dict[tuple[str | int, ...], Filter]:
         """Return all its filters, by where in it they are written."""
-        written: dict[tuple[str, ...], Filter] = {("where",): self.where} if self.where else {}
-        written |= {("steps", str(at)): where for at, where in enumerate(self.step_filters)}
+        written: dict[tuple[str | int, ...], Filter] = {("where",): self.where} if self.where else {}
+        written |= {("steps", at): where for at, where in enumerate(self.step_filters)}
         return written if self.between is None else {**written, ("without",): self.between}
 
     @field_serializer("within_ms")

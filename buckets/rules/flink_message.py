@@ -12,17 +12,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 from pydantic.alias_generators import to_camel
 
 from buckets.events.schema import EventSchema
+from buckets.expressions.expression import THIS
 from buckets.printable import blank_letter, misleading_character, short_line, unseen_character
 from buckets.rules.condition import SqlFilter, check_condition_fits
-from buckets.rules.feature import Limit, Operator, alert_schema, field_kind, schema_on
+from buckets.rules.feature import ALERT_FIELDS, Limit, Operator, alert_schema, field_kind, schema_on
 from buckets.rules.filter import Filter, canonical_filter, filter_fields
-from buckets.rules.role import asked_field, counted_field, fields_of
+from buckets.rules.role import AS, asked_field, counted_field, fields_of
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
 from buckets.rules.score import SqlScore, check_score_fits
 from buckets.rules.this_event import check_this_filter
-from buckets.validation import field_name, first_fault
+from buckets.validation import Location, field_name, first_fault
 
-Fault = tuple[tuple[str, ...], str]  # The location of a field in a rule, and what is wrong with it
+Fault = tuple[Location, str]  # The location of a field in a rule, and what is wrong with it
 
 
 def check_new(rule: Rule) -> Fault | None:
@@ -52,12 +53,12 @@ def _new_faults(rule: Rule) -> Iterator[Fault]:
             yield location, f"holds {character}, which cannot be seen; leave it out"
 
 
-def _hidden(rule: Rule) -> Iterator[tuple[tuple[str, ...], str | None]]:
+def _hidden(rule: Rule) -> Iterator[tuple[Location, str | None]]:
     """Yield what nobody can see, if anything, in each text of a rule."""
     yield ("rule_id",), blank_letter(rule.rule_id)
-    filters: dict[tuple[str, ...], Filter] = {("where",): rule.where, ("when",): rule.when}
+    filters: dict[Location, Filter] = {("where",): rule.where, ("when",): rule.when}
     filters |= {("score",): rule.score} if isinstance(rule.score, SqlScore) else {}
-    names: list[tuple[tuple[str, ...], str]] = [(("group_by",), field) for field in rule.group_by]
+    names: list[tuple[Location, str]] = [(("group_by",), field) for field in rule.group_by]
     names += [(("tags", str(index)), tag) for index, tag in enumerate(rule.tags)]
     for name, feature in rule.features.items():
         filters |= {("features", name, *location): where for location, where in feature.filters.items()}
@@ -127,6 +128,10 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             )
         for within, where in feature.filters.items():
             yield from _filter_faults(where, (*location, *within), counted)
+            if feature.on is not None:
+                for field in map(THIS.__add__, ALERT_FIELDS):
+                    if field in filter_fields(where):
+                        yield (*location, *within), f"{field}: an event has none, only alerts have; leave out `this.`"
         takes = feature.aggregate.takes
         declared = [each for each in (*counted.attributes, *counted.measures) if field_kind(each, counted) in takes]
         if feature.of is not None and feature.of not in declared:
@@ -154,20 +159,21 @@ def _misfit(field: str, check: Callable[[], None]) -> Iterator[Fault]:
         yield (field,), short_line(str(error))
 
 
-def _grouping_faults(named: Iterable[str], location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
+def _grouping_faults(named: Iterable[str], location: Location, schema: EventSchema) -> Iterator[Fault]:
     fields, declared = list(named), f"declared attributes: {', '.join(schema.attributes) or 'none'}"
     for field in fields_of(fields):
         if field not in schema.attributes:
             shown = short_line(repr(field))
             reason = "an array" if field in schema.arrays else f"not an attribute of event schema {schema.name!r}"
-            yield location, f"{shown} is {reason}; {declared}"
+            hint = "; between two fields write AS in capitals" if AS.lower() in field.lower() else f"; {declared}"
+            yield location, f"{shown} is {reason}{hint}"
     for asked, counted in ((asked_field(field), counted_field(field)) for field in fields):
         kinds = schema.attributes[asked], schema.attributes[counted]
         if kinds[0] != kinds[1]:
             yield location, f"{asked} is a {kinds[0]} and {counted} a {kinds[1]}; both have to be of one type"
 
 
-def _filter_faults(where: Filter, location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
+def _filter_faults(where: Filter, location: Location, schema: EventSchema) -> Iterator[Fault]:
     try:
         if isinstance(where, SqlFilter) and where.names_this:
             if location == ("where",):
@@ -355,7 +361,7 @@ class FlinkMessage(BaseModel):
 def _in_its_words(fault: Fault) -> str:
     """Return a fault of a rule, at the demo's field that it comes from."""
     location, reason = fault
-    return f"{_NAMES.get(location[0], location[0])}: {reason}" if location else reason
+    return f"{_NAMES.get(str(location[0]), location[0])}: {reason}" if location else reason
 
 
 def schema_fault(rule: Rule, schema: EventSchema) -> str | None:

@@ -1,6 +1,6 @@
 """What is computed of each period of a window, such as the count of each day, for features of these values."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -18,21 +18,12 @@ from pydantic import (
 
 from buckets.aggregates.registry import AGGREGATES
 from buckets.duration import DAY_MS, DurationMs, format_duration
-from buckets.printable import short_line
-from buckets.time_zone import is_zone, longest_days_ms, period_starts_ms
+from buckets.time_zone import check_zone, longest_days_ms, period_starts_ms
 
 Int64s = npt.NDArray[np.int64]
 UTC: Final = "UTC"
 MOST_PERIODS: Final = 1_000  # So many periods a window may hold
 _ODD_OFFSETS_MS: Final = 2 * 366 * DAY_MS  # Since 1972 clocks of all zones differ from UTC by whole minutes
-
-
-def check_zone(name: str) -> str:
-    """Return the name of a time zone; ValueError if there is none of that name."""
-    if not is_zone(name):
-        message = f"there is no time zone {short_line(repr(name))}; write one such as Europe/Berlin"
-        raise ValueError(message)
-    return name
 
 
 class Periods(BaseModel):
@@ -53,6 +44,18 @@ class Periods(BaseModel):
     zone: str = UTC
 
     _is_known = field_validator("zone", mode="after")(check_zone)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_of_periods(cls, value: Any) -> Any:
+        beside = [name for name in ("where", "window", "group_by") if isinstance(value, Mapping) and name in value]
+        if beside:
+            message = (
+                f"what is computed of each period has no `{beside[0]}`; write that beside `of`, as in "
+                "{function: avg, of: {function: count, every: 1d}, window: 30d, where: amount > 5}"
+            )
+            raise ValueError(message)
+        return value
 
     @model_validator(mode="after")
     def _fits(self) -> "Periods":

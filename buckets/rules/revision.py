@@ -17,6 +17,7 @@ from buckets.rules.flink_message import check_against_schema
 from buckets.rules.group import Group
 from buckets.rules.rule import LARGEST_VERSION, WHOLE_SHARE, Rule, State, share_text
 from buckets.rules.rule_set import RuleSet, next_rule_set
+from buckets.validation import field_name
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class _Draft:
             return self._remove(change, rule.rule_id) if rule.rule_id in self.rules else []
         fault = check_against_schema(rule, self._schema)
         if fault is not None:
-            message = f"{'.'.join(fault[0])}: {fault[1]}"
+            message = f"{field_name(fault[0])}: {fault[1]}"
             raise ValueError(message)
         of_settings = self._fault(rule)
         if of_settings is not None:

@@ -33,6 +33,7 @@ from buckets.rules.flink_message import check_against_schema
 from buckets.rules.group import Group
 from buckets.rules.renaming import check_names, renamed_rules
 from buckets.rules.rule_set import RuleSet, with_lateness
+from buckets.validation import field_name
 
 FORMAT = 1
 FILE = "export.json"
@@ -162,7 +163,7 @@ def plan_import(
         fault = check_against_schema(rule, basis.schema) if rule.state != "DELETE" else None
         if fault is not None:
             message = (
-                f"rule {rule.rule_id!r} is in force, and does not fit the event schema ({'.'.join(fault[0])}: "
+                f"rule {rule.rule_id!r} is in force, and does not fit the event schema ({field_name(fault[0])}: "
                 f"{fault[1]}); declare the field, or delete the rule before you export"
             )
             raise BucketsError(message)

@@ -15,6 +15,7 @@ from buckets.rule_files.yaml_rules import load_rule_files
 from tests.core.lint_rules import FEATURES, NOW_MS, filtered, found, limited, looked_at, when
 
 POSITIVE = {"amount": {">": 0}}
+_OF_ALERTS = {"function": "count", "window": "1h", "on": "alerts"}
 BEFORE = FEATURES["top"] | {"window": {"length": "1h", "exclude": "current"}}
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("B101", limited("count", "<", 1), limited("count", "<", 2)),
@@ -104,6 +105,24 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("B203", when("events > 3 AND same > 4"), when("events > 3 AND day > 4")),
     ("B203", when("total > 3 AND all_total > 4"), when("total > 3 AND all_total > 4", where="n = 3")),
     ("B307", limited("count", ">", 1, window={"length": "1ms"}), limited("count", ">", 1, window={"length": "2ms"})),
+    (
+        "B309",
+        when("x > 2", features={"x": {"function": "count", "window": {"session": "61m", "within": "1h"}}}),
+        when("x > 2", features={"x": {"function": "count", "window": {"session": "1h", "within": "1h"}}}),
+    ),
+    *(
+        ("B310", when("x > 2", features={"x": _OF_ALERTS | bad}), when("x > 2", features={"x": _OF_ALERTS | good}))
+        for bad, good in (
+            ({"where": "alert_rule = 'r1'"}, {"where": "alert_rule = 'r0'"}),
+            ({"where": "n = 1 OR alert_rule IN ('r0', 'r1')"}, {"where": "kind IN ('r0', 'r1')"}),
+            ({"where": {"alert_rule": ["r0", "r1"]}}, {"where": {"alert_rule": "r0"}}),
+        )
+    ),
+    (
+        "B310",
+        limited("count", ">", 5, on="alerts", where="alert_rule <> 'r1'"),
+        limited("count", ">", 5, on="alerts", where="alert_rule <> 'r0'"),
+    ),
     ("B106", when("total > 5", features={"total": FEATURES["total"], "events": FEATURES["events"]}), when("total > 5")),
     (
         "B302",

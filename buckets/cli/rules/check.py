@@ -27,6 +27,7 @@ from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
+from buckets.validation import field_name
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 _BATCH_ROWS = 20_000
@@ -161,7 +162,7 @@ def _print_json(report: Report, homes: Mapping[str, RuleFile], show_all: bool) -
             "rule_id": finding.rule_id,
             "file": str(file.path),
             "line": file.rule_line(finding.rule_id, finding.path),
-            "field": ".".join(finding.path),
+            "field": field_name(finding.path),
             "message": finding.message,
             "silenced": reason,
         }
@@ -175,7 +176,7 @@ def _print(report: Report, homes: Mapping[str, RuleFile], show_all: bool) -> Non
     for finding, reason in [*((each, "") for each in report.findings), *(report.silenced if show_all else ())]:
         file, level = homes[finding.rule_id], finding.code.level
         line = file.rule_line(finding.rule_id, finding.path)
-        where = f"{finding.rule_id}\n{file.path.name}:{line} {'.'.join(finding.path)}"
+        where = f"{finding.rule_id}\n{file.path.name}:{line} {field_name(finding.path)}"
         code = Text.assemble(finding.code.code, "\n", (level, _COLOURS[level]))
         table.add_row(code, Text(where, overflow="fold"), finding.message + (f"\nsilenced: {reason}" if reason else ""))
     if table.row_count:

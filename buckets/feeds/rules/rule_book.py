@@ -37,6 +37,7 @@ from buckets.rules.renaming import check_names, renamed_rules
 from buckets.rules.revision import Refusal, Revision, deleted, revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet, encode_rule_set
+from buckets.validation import field_name
 
 T = TypeVar("T")
 
@@ -171,7 +172,7 @@ class RuleBook:
         for rule in renamed_rules(self._current, schema.new_names).rules:
             fault = check_against_schema(rule, schema)
             if fault is not None and check_against_schema(rule, self._schema) is None:
-                message = f"rule {rule.rule_id!r} would not be valid: {'.'.join(fault[0])}: {fault[1]}"
+                message = f"rule {rule.rule_id!r} would not be valid: {field_name(fault[0])}: {fault[1]}"
                 raise BucketsError(message)
 
     def follow_schema(self, schema: EventSchema) -> None:
@@ -371,6 +372,6 @@ def change_of_row(row: dict[str, Any], origin: str, schema: EventSchema) -> Rule
         raise ValueError(message)
     fault = None if change.rule.state == "DELETE" else check_against_schema(change.rule, schema)
     if fault is not None:
-        message = f"{'.'.join(fault[0])}: {fault[1]}"
+        message = f"{field_name(fault[0])}: {fault[1]}"
         raise ValueError(message)
     return change.model_copy(update={name: row.get(name) or "" for name in ("author", "reason")})
