@@ -1,6 +1,6 @@
-"""What is published of the aggregates: the schema of rules; and the dashboard for Grafana.
+"""What is published of the aggregates: the schema of rules, the page of functions; and the dashboard for Grafana.
 
-`python -m tests.published` writes both.
+`python -m tests.published` writes them.
 """
 
 import json
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
+from docs.reference import functions
 from tests.published_dashboard import dashboard
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "schemas" / "rule-change-v1.json"
+FUNCTIONS = ROOT / "docs" / "pages" / "reference" / "functions.md"
 DASHBOARD = ROOT / "buckets" / "metrics" / "dashboard.json"
 
 
@@ -58,4 +60,5 @@ def _text(schema: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     SCHEMA.write_text(rule_change_schema(), encoding="utf-8")
+    FUNCTIONS.write_text(functions.page(), encoding="utf-8")
     DASHBOARD.write_text(dashboard(), encoding="utf-8")

@@ -20,6 +20,7 @@ from buckets.cli.options import (
     event_schema,
     given_lists,
     list_files,
+    name_unread_folders,
     range_ms,
     read_option,
     scoring_of,
@@ -252,6 +253,7 @@ def backtest(
     )
     with nullcontext() if origin.job is not None else event_schema(schema):
         written = load_rule_files(rules, origin.schema)
+    name_unread_folders(rules)
     as_active = {"state": "ACTIVE", "rollout": WHOLE_SHARE}
     chosen = written
     if active:  # But for rules that are paused or deleted

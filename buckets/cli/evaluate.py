@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo
-from buckets.cli.options import ListOption, SchemaOption, event_schema, given_lists
+from buckets.cli.options import ListOption, SchemaOption, event_schema, given_lists, name_unread_folders
 from buckets.cli.progress import BatchProgress
 from buckets.config.engine import MOST_SHARDS, raw_window_fault
 from buckets.config.job import load_engine_settings
@@ -59,6 +59,7 @@ def evaluate(
     known_lists = given_lists(lists)
     with event_schema(schema) as (of_events, engine):
         rule_list = load_rule_files(rules, of_events)
+        name_unread_folders(rules)
         refuse(list_faults("--list", rule_list, known_lists))
         engine = load_engine_settings(conf) if conf else engine
         file = open_event_file(events, of_events)

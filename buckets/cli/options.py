@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from buckets.changes.snoozing import Key, read_key
-from buckets.cli.console import Terminal
+from buckets.cli.console import Terminal, echo
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_schema_and_engine
 from buckets.config.settings import MetricsSettings
@@ -20,6 +20,7 @@ from buckets.lists.index import ListIndex
 from buckets.lists.list_file import load_list
 from buckets.moment import TimeRange, parse_moment_ms
 from buckets.resources import DEFAULT_SCHEMA
+from buckets.rule_files.yaml_rules import unread_folders
 from buckets.rules.change import short_text
 from buckets.stores.location import location
 
@@ -54,6 +55,14 @@ Master = Annotated[
 
 Value = TypeVar("Value")
 _MANY_ROWS = 5_000_000  # Archives of more rows are better scored by Spark
+
+
+def name_unread_folders(path: Path) -> None:
+    """Name the folders in a folder of rules that hold rule files, since they are not read with it."""
+    names = unread_folders(path)
+    if names:
+        folders = ("folder " if len(names) == 1 else "folders ") + ", ".join(names)
+        echo(f"{path}: rules in {folders} are not read with it; name a folder to read its rules", err=True)
 
 
 def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:

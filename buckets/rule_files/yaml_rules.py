@@ -92,6 +92,14 @@ def rule_files(path: Path) -> list[Path]:
         raise BucketsError(message) from None
 
 
+def unread_folders(path: Path) -> list[str]:
+    """Return the names of folders in a folder of rules that hold rule files, which are not read with it."""
+    if not path.is_dir():
+        return []
+    inner = (each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith("."))
+    return [each.name for each in inner if rule_files(each)]
+
+
 def load_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
     """Read a rule file, or all files of a folder, as `load_rules` does; BucketsError as `read_rule_files`."""
     return tuple(rule for file in read_rule_files(path, schema) for rule in file.rules)

@@ -54,18 +54,20 @@ def with_this(schema: EventSchema) -> EventSchema:
 def check_this_filter(where: SqlFilter, schema: EventSchema) -> None:
     """See that such a filter fits the event schema and can be evaluated; ValueError says what does not."""
     both, time = with_this(schema), schema.event_time.field
-    check_sql(where.text, {}, both)
     beside = split_filter(where)[1]
     assert beside is not None
-    for name in beside.expression.fields():
+    for name in where.expression.fields():
         message = ""
+        if name == time and time not in beside.expression.fields():
+            continue  # An event passes that part by itself.
         if field_of(name) == time:
             message = (
-                f"{name} does not stand beside `this`, for the window says how far back events are; "
-                f"tests of {time} alone go before or behind an AND, as in hour({time}) < 6 AND amount > this.amount"
+                f"{name} does not stand beside `this`; a test of {time} by itself may be joined by AND, as in "
+                f"hour({time}) < 6 AND amount > this.amount"
             )
         elif field_of(name) not in schema.attributes and field_of(name) not in schema.measures:
             message = f"{name}: no such attribute or measure in event schema {schema.name!r}"
         if message:
             raise ValueError(message)
+    check_sql(where.text, {}, both)
     try_out(where, both, lambda columns: matches_sql(where, columns, both, empty_lists(where)))

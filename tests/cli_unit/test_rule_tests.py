@@ -139,3 +139,17 @@ def test_other_commands_take_a_rule_file_with_tests_and_refuse_broken_ones(bucke
     assert "payer-24h" in told(buckets("rules", "show", file))
     file.write_text(file.read_text().replace("alerts: []", "alarms: []"))
     assert as_worded(one_line(buckets("rules", "check", file), 1))
+
+
+def test_folders_whose_rules_are_not_read_are_named_and_file_names_stay_whole(buckets, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    folder = tmp_path / "rules"
+    for name in ("one/a.yaml", "two/inner/b.yaml", ".three/c.yaml", "a-rule-file-with-a-rather-long-name.yaml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(RULES + TESTS)
+    ran = buckets("rules", "test", folder)
+    assert (ran.code, ran.err) == (
+        0,
+        f"{folder}: rules in folder one are not read with it; name a folder to read its rules\n",
+    )
+    assert "a-rule-file-with-a-rather-long-name.yaml:13" in ran.out

@@ -184,6 +184,7 @@ def test_behind_a_tail_that_was_made_longer_what_is_told_lies_within_its_bounds(
         absence(within="5s"),
         absence(within="0s"),
         absence(window={"last": 3, "within": "1h"}),
+        absence(window={"session": "5m", "within": "1h"}),
         absence(window={"length": "1h", "exclude": "current"}),
         absence(where="kind = 'order'"),
         {"function": "sequence", "steps": ["kind = 'a'", "kind = 'b'"], "window": "1h", "within": "1s"},

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import buckets
 from buckets import compiled, user_caches
+from buckets.resources import DEMO_RULES
 from buckets.timeline.tiers import floor_to
 
 PACKAGE = Path(buckets.__file__).parent
@@ -229,3 +231,11 @@ def test_a_run_that_compiles_for_itself_shares_it_with_the_processes_it_starts_a
     assert first == second
     assert first.parent == tmp_path
     assert not first.exists()
+
+
+def test_kernels_that_are_not_to_be_compiled_are_refused_in_one_line():
+    command = [sys.executable, "-c", "from buckets.cli.commands import main; main()", "rules", "test", str(DEMO_RULES)]
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch("error: NUMBA_DISABLE_JIT is set .*\n", done.stderr)

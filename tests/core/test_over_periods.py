@@ -350,6 +350,7 @@ COUNTS = {"function": "count", "every": "1d", "zone": "Europe/Berlin"}
         {"of": COUNTS | {"every": "0d"}},
         {"of": COUNTS | {"evry": "1d"}},
         {"of": {"function": "count"}},
+        {"of": COUNTS | {"where": "amount > 5"}},
         {"of": COUNTS, "window": "36h"},
         {"of": {"function": "count", "every": "1m"}, "window": "30d"},
         {"of": COUNTS, "window": {"length": "30d", "exclude": "current"}},

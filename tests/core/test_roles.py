@@ -260,6 +260,7 @@ def rule_with(**feature: Any) -> dict[str, Any]:
         rule_with(group_by=["payer AS payer"]),
         rule_with(group_by=["bene AS payer", "payer"]),
         rule_with(group_by=["bene AS payer AS kind"]),
+        rule_with(group_by=["bene as payer"]),
         rule_with(group_by=[" AS payer"]),
         rule_with(group_by=["bene AS payer"], function="same_count", of="payer"),
         rule_with(group_by=["bene AS payer"], function="rank", of="kind"),

@@ -48,6 +48,9 @@ FILTERS: dict[str, Callable[[Row, Row], bool]] = {
         known(lambda a, b: a > b, x["n"], this["n"]) or known(lambda a, b: a == b, x["flag"], this["flag"])
     ),
     "bene = this.payer": lambda x, this: known(lambda a, b: a == b, x["bene"], this["payer"]),
+    "minute(time) <> 13 AND amount > this.amount": lambda x, this: (
+        x["time"] // 60_000 % 60 != 13 and known(lambda a, b: a > b, x["amount"], this["amount"])
+    ),
     "this.flag AND amount < 5": lambda x, this: known(lambda a, b: a and b < 5, this["flag"], x["amount"]),
 }
 FUNCTIONS = {
@@ -166,6 +169,10 @@ def rule_with(where: str, **feature: Any) -> dict[str, Any]:
     [
         rule_with("amount > this.amonut"),
         rule_with("amount > this.kind"),
+        rule_with("time > this.time"),
+        rule_with("minute(time) = this.n"),
+        rule_with("hour(this.time) = 1"),
+        rule_with("alert_score > this.alert_score", on="alerts"),
         rule_with("amount > this.amount", function="percentile", of="amount", p=5),
         rule_with("amount > this.amount", window={"last": 3, "within": "1h"}),
         {**rule_with("kind = 'a'"), "where": "amount > this.amount"},

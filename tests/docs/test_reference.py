@@ -16,12 +16,14 @@ from buckets.config.settings import SHORTEST_STALL_MS, JobSettings
 from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
 from buckets.exit_codes import DONE, FAILED, INTERRUPTED, MISUSED
+from buckets.expressions.parser import FUNCTIONS
 from buckets.lint.lint import codes
 from buckets.outputs.columns import OUTPUTS
 from buckets.rules.feature import Feature
 from buckets.rules.rule import Rule
-from docs.reference import aggregates, commands, configuration, lint_codes, outputs, python_api, rules
+from docs.reference import aggregates, commands, configuration, functions, lint_codes, outputs, python_api, rules
 from docs.reference.models import model_table, submodels
+from tests import published
 from tests.docs.blocks import PAGES, ROOT
 from tests.docs.commands import leaf
 
@@ -82,6 +84,16 @@ def test_every_aggregate_has_a_row():
     assert [re.findall(r"`(\w+)`( \*)?", name)[0] for name, *_ in aggregates.rows()] == [
         (name, " *" if aggregate.needs_raw_events else "") for name, aggregate in AGGREGATES.items()
     ]
+
+
+def test_the_page_of_functions_has_all_of_them():
+    page = published.FUNCTIONS.read_text(encoding="utf-8")
+    assert page == functions.page(), "run `python -m tests.published`"
+    assert set(functions.CONDITIONS) == {*FUNCTIONS, "is_weekend", "lookup"}
+    for name, (written, _, _) in functions.CONDITIONS.items():
+        assert written.startswith(f"{name}(")
+    known = [name for name, *_ in functions.feature_rows()]
+    assert known == [f"`{name}`" for name in AGGREGATES]
 
 
 def test_the_first_example_of_a_rule_names_the_functions_of_the_short_form():

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
-from buckets.cli.options import SchemaOption, event_schema, given_lists
+from buckets.cli.options import SchemaOption, event_schema, given_lists, name_unread_folders
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.job import RULES, check_configuration
@@ -89,6 +89,7 @@ def check(
             return FAILED
     with event_schema(schema, conf) as (of_events, engine):
         files = read_rule_files(file, of_events)
+    name_unread_folders(file)
     rules = tuple(rule for rule_file in files for rule in rule_file.rules)
     live = tuple(rule for rule in rules if rule.state != "DELETE")
     known = given_lists(lists)

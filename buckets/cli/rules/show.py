@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
-from buckets.cli.options import SchemaFile
+from buckets.cli.options import SchemaFile, name_unread_folders
 from buckets.cli.result_file import check_new_file, write_or_print
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
@@ -117,6 +117,7 @@ def show(
       buckets rules show conf/rules
     """  # noqa: D301 - click needs the backspace itself
     rules = load_rule_files(file, load_event_schema(schema) if schema else None)
+    name_unread_folders(file)
     rows = ((rule.rule_id, str(rule.version), rule.state, rule_words(rule)) for rule in rules)
     Terminal().print(TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"), rows))
 

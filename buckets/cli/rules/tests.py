@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo
-from buckets.cli.options import SchemaOption, event_schema
+from buckets.cli.options import SchemaOption, event_schema, name_unread_folders
 from buckets.cli.result_file import junit_report, write_result
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
@@ -46,6 +46,7 @@ def run_tests(
     """  # noqa: D301 - click needs the backspace itself
     with event_schema(schema, conf) as (of_events, engine):
         files = read_rule_files(file, of_events)
+    name_unread_folders(file)
     _check_rule(files, file, rule)
     begin = time.perf_counter()
     outcomes = list(_run(files, of_events, engine, rule, text))
@@ -91,7 +92,7 @@ def _run(
 def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> None:
     """Print the tests as a table, then what has failed in plain lines, then how many."""
     console = Terminal()
-    table = TextTable(f"Tests of {path}", ("Test", "Where", "Result"))
+    table = TextTable(f"Tests of {path}", ("Test", "=Where", "Result"))
     for outcome in outcomes:
         where = f"{Path(outcome.file).name}:{outcome.line}"
         table.add_row(outcome.name, where, Text(outcome.status, _STYLES[outcome.status]))
