@@ -84,7 +84,8 @@ A feature computes one of these over the events of its window. Rules in the shor
   is *in the tail*, windows may reach further, and a value at whose edge a bucket lies has
   [bounds](../explanation/bounds.md).
 - **Not with** names what the function does not go with: kinds of
-  [windows](../guides/write-rules.md#windows-before-the-event), filters that name [`this`](../guides/write-rules.md#events-compared-with-this-one), timelines of
+  [windows](../guides/write-rules.md#windows-before-the-event), filters that name
+  [`this`](../guides/write-rules.md#events-compared-with-this-one), timelines of
   [another role](../guides/write-rules.md#another-role-as-key) or of
   [alerts](../guides/rules-over-alerts.md#alerts-in-rules-over-events). Everything else goes with it.
 - **Of periods** is whether it may be of what each day or other period
@@ -112,11 +113,11 @@ def _goes_with(name: str, **beside: Any) -> bool:
 
 def feature_rows() -> list[tuple[str, ...]]:
     """Return a row for each function of features."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, each in AGGREGATES.items():
         assert _goes_with(name), name
         takes = "number" if each.takes == NUMBERS else "any field" if each.takes else ""
-        tried = {words: {"window": window} for words, window in _WINDOWS.items()}
+        tried: dict[str, dict[str, Any]] = {words: {"window": window} for words, window in _WINDOWS.items()}
         tried |= {"`where`": {"where": "b = 1"}} if each.needs_steps else {}
         tried |= {"`this.`": {"where": "b = this.b"}, "roles": {"group_by": ["b AS c"]}, "alerts": {"on": "alerts"}}
         without = [words for words, beside in tried.items() if not _goes_with(name, **beside)]

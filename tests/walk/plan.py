@@ -134,7 +134,8 @@ class _Draft:
         kills = itertools.cycle([*self._dice.sample(KILLS[:2], 2), *KILLS[2:]])
         kinds = self._kinds()
         for life in range(self._lives):
-            precision = TIERED if life == last else precisions[life % len(precisions)]
+            # A replay does not know how fast a history was filled in, so precision stays what it is meanwhile.
+            precision = TIERED if life == last else precisions[(0, 1, 1, 0, 2, 2)[life % 6]]
             changes: dict[str, Any] = {"precision": precision}
             if self._dice.random() < 0.5:
                 changes["state"] = NARROW
