@@ -12,8 +12,10 @@ from buckets.duration import SECOND_MS
 from buckets.errors import ConfigurationError
 from buckets.printable import counted
 from buckets.rules.change import changes_between
+from buckets.rules.feature import holds_texts
 from buckets.rules.group import Group, canonical_group_id
 from buckets.rules.revision import revise
+from buckets.rules.role import has_roles
 from buckets.rules.rule_set import RuleSet
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -214,7 +216,12 @@ def notes_of(job: Job) -> list[str]:
     """Return what of a job the numbers do not have."""
     groups = _groups(rule_set_of(job))
     spanning = {rule.rule_id for group in groups for rule in group.spanning_rules}
-    on_alerts = [rule for rule in job.rules if rule.on == "alerts" and rule.is_in_force]
+    on_alerts = [rule for rule in job.rules if (rule.on == "alerts" or rule.asks_alerts) and rule.is_in_force]
+    parts = [part for group in groups for part in group.parts]
+    listed = sum(part.is_listed or bool(part.steps) for part in parts)
+    of_periods = sum(part.over is not None for part in parts)
+    texts = {track for part in parts for track in part.tracks if holds_texts(track, job.event_schema)}
+    of_roles = sum(has_roles(group.fields) for group in groups)
     filtered = sum(bool(group.where) for group in groups)
     notes = []
     if spanning:
@@ -222,7 +229,16 @@ def notes_of(job: Job) -> list[str]:
             f"what goes through the driver for {counted(len(spanning), 'rule')} with features of several groupings"
         )
     if on_alerts:
-        notes.append(f"{counted(len(on_alerts), 'rule')} over alerts")
+        notes.append(f"{counted(len(on_alerts), 'rule')} over alerts, or with features over alerts")
+    if listed:
+        what = "filters with `this`, sums that decay, ranks, entropy, sequences and absences"
+        notes.append(f"what {counted(listed, 'value')} cost that look at each event of their window ({what})")
+    if of_periods:
+        notes.append(f"what {counted(of_periods, 'value')} of whole days or other periods cost beside one of a window")
+    if texts:
+        notes.append(f"the letters of {counted(len(texts), 'column')} of texts that timelines keep")
+    if of_roles:
+        notes.append(f"the second way of an event into {counted(of_roles, 'grouping')} of another role")
     if filtered:
         notes.append(f"the filters of {counted(filtered, 'grouping')}, which every event is taken to pass")
     if job.settings.output.evaluations:

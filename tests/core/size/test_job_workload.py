@@ -162,6 +162,21 @@ def test_what_the_numbers_lack_is_said(tmp_path, as_worded):
         "limit": {"operator": ">", "value": 3},
     }
     filtered = SHORT | {"rule_id": "some", "where": "paymentAmount > 5"}
-    found = job(tmp_path, spanning, on_alerts, filtered, output={"path": "tables", "evaluations": True})
+    day = {"function": "count", "every": "1d"}
+    habits = {
+        "rule_id": "habits",
+        "group_by": ["payerId"],
+        "features": {
+            "alike": {"function": "count", "window": "1h", "where": "paymentAmount > this.paymentAmount"},
+            "place": {"function": "rank", "of": "beneficiaryId", "window": "1h"},
+            "before": {"function": "previous", "of": "beneficiaryId", "window": "1h"},
+            "usual": {"function": "avg", "of": day, "window": "7d"},
+            "paid": {"function": "sequence", "steps": ["paymentAmount < 2", "paymentAmount > 9"], "window": "1h"},
+            "received": {"function": "count", "window": "1h", "group_by": ["payerId AS beneficiaryId"]},
+            "warned": {"function": "count", "window": "1h", "on": "alerts"},
+        },
+        "when": "alike > usual OR place > 1 OR before = 'x' OR paid OR received > 1 OR warned > 1",
+    }
+    found = job(tmp_path, spanning, on_alerts, filtered, habits, output={"path": "tables", "evaluations": True})
     assert as_worded("\n".join(notes_of(found)))
-    assert len(workload_of(found, asked()).groupings) == 3
+    assert len(workload_of(found, asked()).groupings) == 4
