@@ -31,7 +31,6 @@ from numba.core.caching import CacheImpl, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic, register_jitable
 
-from buckets.errors import BucketsError
 from buckets.tuple_places import hand_over_by_address
 from buckets.user_caches import own_cache
 from buckets.whole_kernels import KernelCompiler, compile_as_a_whole
@@ -155,6 +154,8 @@ class _Notice(event.Listener):
 
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    from buckets.errors import BucketsError
+
     _NOT_COMPILED = "NUMBA_DISABLE_JIT is set in the environment, and kernels run compiled alone; unset it"
     raise BucketsError(_NOT_COMPILED)
 FOLDER = str(cache_folder())

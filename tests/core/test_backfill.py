@@ -30,6 +30,14 @@ ENGINE = {"shards": 2, "allowed_lateness": "10m"}
 BEFORE = [
     rule("before", length="1h"),
     rule("cooled", length="30m", cooldown="20m", limit={"operator": ">", "value": "50"}),
+    Rule.model_validate(
+        {
+            "rule_id": "warned",
+            "group_by": ["payer"],
+            "features": {"n": {"on": "alerts", "function": "count", "window": "1h", "where": "alert_rule = 'before'"}},
+            "when": "n >= 2",
+        }
+    ),
 ]
 CONDITION = {
     "rule_id": "asked",
@@ -53,7 +61,33 @@ MIRRORED = {**SPANNING, "when": "mine >= 2 AND (of_kind > 30 OR of_other > 30)"}
 MIRRORED["features"] = SPANNING["features"] | {
     "of_other": {"function": "sum", "of": "amount", "window": "2h", "group_by": ["kind AS payer"]}
 }
+HABITS = {
+    "rule_id": "asked",
+    "group_by": ["payer"],
+    "features": {
+        "faded": {"function": "decayed_sum", "of": "amount", "half_life": "20m", "window": "2h"},
+        "place": {"function": "rank", "of": "fee", "window": "2h"},
+        "spread": {"function": "entropy", "of": "kind", "window": "1h", "group_by": ["fee"]},
+        "usual": {"function": "avg", "of": {"function": "count", "every": "20m"}, "window": "2h", "group_by": ["kind"]},
+        "days": {"function": "sum", "of": {"function": "max", "of": "amount", "every": "1d"}, "window": "2d"},
+        "moved": {
+            "function": "sequence",
+            "steps": ["amount > 20", {"small": "amount < 20"}],
+            "without": "fee = 60",
+            "window": "1h",
+        },
+        "alone_s": {
+            "function": "absence",
+            "steps": ["fee > 0"],
+            "without": "fee = 0",
+            "within": "10m",
+            "window": "2h",
+        },
+    },
+    "when": "faded > 60 OR place > 2 OR spread > 1 OR usual > 1 OR days > 80 OR moved OR alone_s > 0",
+}
 ASKED = [
+    Rule.model_validate(HABITS),
     rule("asked", group_by=["kind"], length="2h"),
     rule("asked", group_by=["payer", "kind"], length="1h"),
     rule("asked", where="amount > 20", length="1h"),

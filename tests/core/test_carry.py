@@ -50,6 +50,32 @@ RULES = [
             "when": "(mine >= 1 OR last_two > 1 OR before = often) AND everybody >= 2 - other AND payer <> 'p9'",
         }
     ),
+    Rule.model_validate(
+        {
+            "rule_id": "habits",
+            "group_by": ["payer"],
+            "features": {
+                "faded": {"function": "decayed_sum", "of": "fee", "half_life": "15ms", "window": "50ms"},
+                "place": {"function": "rank", "of": "kind", "window": "40ms"},
+                "spread": {"function": "entropy", "of": "kind", "window": "50ms", "where": "fee >= 0"},
+                "usual": {"function": "avg", "of": {"function": "count", "every": "10ms"}, "window": "50ms"},
+                "moved": {
+                    "function": "sequence",
+                    "step_field": "kind",
+                    "steps": ["a", {"b": "fee > 0"}],
+                    "window": "50ms",
+                },
+                "alone_s": {
+                    "function": "absence",
+                    "steps": ["kind = 'a'"],
+                    "without": "kind = 'b' AND fee > 0",
+                    "within": "5ms",
+                    "window": "50ms",
+                },
+            },
+            "when": "faded > 1 OR place > 1 OR spread > 0 OR usual >= 1 OR moved OR alone_s > 0",
+        }
+    ),
 ]
 
 

@@ -52,6 +52,46 @@ LISTED = Rule.model_validate(
         "when": "listed > 0 OR payer IN LIST cards OR lookup(pairs, (payer, kind), 'known') = 'yes'",
     }
 )
+HABITS = Rule.model_validate(
+    {
+        "rule_id": "habits",
+        "group_by": ["payer"],
+        "features": {
+            "received": {"function": "count", "window": "5s", "group_by": ["payer AS card"]},
+            "usual": {"function": "avg", "of": {"function": "count", "every": "1s"}, "window": "5s"},
+            "days": {"function": "max", "of": {"function": "sum", "of": "amount", "every": "1d"}, "window": "2d"},
+            "moved": {"function": "sequence", "step_field": "kind", "steps": ["a", {"b": "n > 0"}], "window": "5s"},
+            "alone_s": {
+                "function": "absence",
+                "steps": ["vip"],
+                "without": "kind = 'b'",
+                "within": "1s",
+                "window": "9s",
+            },
+            "faded": {"function": "decayed_sum", "of": "amount", "half_life": "2s", "window": "5s"},
+            "place": {"function": "rank", "of": "card", "window": "5s"},
+            "spread": {"function": "entropy", "of": "kind", "window": "5s"},
+        },
+        "when": "received + usual > 2 OR days > 1 OR moved OR alone_s > 0 OR faded > 1 OR place > 1 OR spread > 0",
+    }
+)
+WARNED = Rule.model_validate(
+    {
+        "rule_id": "warned",
+        "group_by": ["card"],
+        "features": {
+            "warnings": {"on": "alerts", "function": "count", "window": "5s", "where": "alert_rule <> 'e0'"},
+            "risk": {
+                "on": "alerts",
+                "function": "sum",
+                "of": "alert_score",
+                "window": "9s",
+                "group_by": ["card AS payer"],
+            },
+        },
+        "when": "warnings > 0 OR risk > 0",
+    }
+)
 ALL = {"evaluations": True, "cuts": "recorded"}
 NAMES = {"payer": "zz", "card": "a card", "kind": "sort", "amount": 'in "cents"', "n": "many", "id": "key", "t": "at"}
 
@@ -65,7 +105,7 @@ def rule_lists(draw, policies: bool = True) -> list[Rule]:
         if each.on == "alerts" or not each.is_short:
             chosen.pop("reset_on_alert", None)
         found.append(Rule.model_validate(each.model_dump(by_alias=True, mode="json") | chosen))
-    return [*found, LISTED] if draw(st.booleans()) else found
+    return [*found, *draw(st.sampled_from([[], [LISTED], [HABITS], [LISTED, WARNED], [HABITS, WARNED]]))]
 
 
 @st.composite
