@@ -67,7 +67,7 @@ HABITS = {
     "features": {
         "faded": {"function": "decayed_sum", "of": "amount", "half_life": "20m", "window": "2h"},
         "place": {"function": "rank", "of": "fee", "window": "2h"},
-        "spread": {"function": "entropy", "of": "kind", "window": "1h", "group_by": ["fee"]},
+        "spread": {"function": "entropy", "of": "kind", "window": "1h", "group_by": ["account"]},
         "usual": {"function": "avg", "of": {"function": "count", "every": "20m"}, "window": "2h", "group_by": ["kind"]},
         "days": {"function": "sum", "of": {"function": "max", "of": "amount", "every": "1d"}, "window": "2d"},
         "moved": {
