@@ -61,12 +61,12 @@ def find(subject: Subject) -> Iterator[Finding]:
                 yield BEYOND_TAIL.at(rule, tuple(field.split(".")), reason=reason)
         yield from _warmth(rule, subject)
         yield from _short_windows(rule)
-        yield from _unknown_rules(rule, subject)
         yield from _groupings(rule, subject)
         yield from _policies(rule, subject)
-        for name in sorted({str(test.value) for test in rule.rules_list_tests}.difference(written)):
-            if not subject.is_part:
-                yield UNWRITTEN.at(rule, ("when",), name=name)
+        if not subject.is_part:
+            yield from _unknown_rules(rule, subject)
+            unwritten = {str(test.value) for test in rule.rules_list_tests}.difference(written)
+            yield from (UNWRITTEN.at(rule, ("when",), name=name) for name in sorted(unwritten))
 
 
 def _short_windows(rule: Rule) -> Iterator[Finding]:
