@@ -259,6 +259,19 @@ def test_a_rule_without_its_condition_is_refused(as_worded):
             Rule.model_validate({"rule_id": "r", "group_by": []} | missing)
 
 
+def test_the_order_of_features_is_that_of_each_rule_though_rules_are_the_same():
+    of_bene = {"window": "1h", "group_by": ["bene"]}
+    features = {"all": {"function": "count"} | of_bene, "sum": {"function": "sum", "of": "n"} | of_bene}
+    rows = [{"id": f"e{at}", "time": START_MS + at, "payer": "p", "bene": "b", "n": 5} for at in range(3)]
+    found = []
+    for names in (["all", "sum"], ["sum", "all"]):
+        written = {"rule_id": "r", "group_by": ["payer"], "features": {name: features[name] for name in names}}
+        rule = Rule.model_validate(written | {"when": "`all` > 0"})
+        evaluations = buckets.Evaluator([rule], SCHEMA).recorded(pa.Table.from_pylist(rows)).evaluations
+        found.append({term["name"]: term["value"] for term in json.loads(evaluations["terms"][2].as_py())})
+    assert found[0] == found[1] == {"all": "3", "sum": "15"}
+
+
 WITH_BOUNDS = {name: kinds for name, kinds in FUNCTIONS.items() if not AGGREGATES[name].needs_raw_events}
 
 

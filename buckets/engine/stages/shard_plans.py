@@ -128,17 +128,18 @@ def shard_plans(rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) 
 
 
 class _Hashed:
-    """A group with a hash that is cheap to take."""
+    """A group with a hash that is cheap to take; unlike rules, it is another one with features in another order."""
 
     def __init__(self, group: Group, version: int) -> None:
         self.group = group
+        self.features = [[*rule.features] for rule in group.rules]
         self._hash = hash((group.group_id, version))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashed) and self.group == other.group
+        return isinstance(other, _Hashed) and self.features == other.features and self.group == other.group
 
 
 @lru_cache(maxsize=1024)
