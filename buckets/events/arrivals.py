@@ -34,7 +34,6 @@ TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
 """Reasons of rows that are neither events nor faulty, each in a word; no field makes such a reason."""
 _FIELD_COLUMN = re.compile(r"field_\d+")
-_EMPTY = pa.scalar("")
 LONGEST_RAW = 100_000  # The most characters of a row that a dead letter keeps
 
 
@@ -213,7 +212,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], c
             note(name, dict.fromkeys(_rows(fields[name].is_null()), "is missing or null"), name in always)
     event_id, faulty = conversion.attributes(fields[schema.event_id], "string")
     note(schema.event_id, faulty)
-    note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, _EMPTY)), "is empty"))
+    note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, pa.scalar(""))), "is empty"))
     times = conversion.event_times(fields[schema.event_time.field], schema.event_time)
     note(schema.event_time.field, times.faults)
     attributes, measures, rounded = {}, {}, {}

@@ -11,6 +11,7 @@ import json
 import socket
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 import numpy as np
@@ -26,8 +27,13 @@ Prefix = tuple[int, int]
 """The version of IP of a network, and the bits of its prefix."""
 _OCTET: Final = "(?:0|[1-9][0-9]{0,2})"
 _IPV4: Final = r"^(?P<a>O)\.(?P<b>O)\.(?P<c>O)\.(?P<d>O)(?P<prefix>/(?:0|[1-9][0-9]?))?$".replace("O", _OCTET)
-_OCTETS: Final = pa.array([str(octet) for octet in range(256)], pa.large_string())
 _quote: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+@cache
+def _octets() -> pa.Array:
+    """Return all octets as texts; made when it is needed, since pandas is loaded then."""
+    return pa.array([str(octet) for octet in range(256)], pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +193,7 @@ def _ipv4_of(
 
 
 def _ipv4_texts(numbers: npt.NDArray[np.int64], prefixes: pa.Array | pa.Scalar) -> pa.Array:
-    octets = [_OCTETS.take(pa.array(numbers >> shift & 255)) for shift in (24, 16, 8, 0)]
+    octets = [_octets().take(pa.array(numbers >> shift & 255)) for shift in (24, 16, 8, 0)]
     return _joined_by("/", _joined_by(".", *octets), prefixes)
 
 

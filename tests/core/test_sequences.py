@@ -315,9 +315,9 @@ def test_a_sequence_that_makes_no_sense_is_refused(written, as_worded):
     ("written", "location"),
     [
         (sequence(step_field="flag"), ("features", "s", "step_field")),
-        (sequence(steps=["a", {"b": "amont > 1"}]), ("features", "s", "steps", "1")),
+        (sequence(steps=["a", {"b": "amont > 1"}]), ("features", "s", "steps", 1)),
         (sequence(without={"c": "nothing"}), ("features", "s", "without")),
-        (sequence(step_field=None), ("features", "s", "steps", "0")),
+        (sequence(step_field=None), ("features", "s", "steps", 0)),
     ],
 )
 def test_steps_that_do_not_fit_the_event_schema_are_refused(written, location):

@@ -133,7 +133,7 @@ class EvictionSchedule:
         """Write what has changed, and leave this schedule to who reads that in this process: it is theirs then."""
         self.save(entries, live)
         _LEFT[*self._stored, self.clock.kind] = self
-        if len(_LEFT) > MOST_LEFT:
+        while len(_LEFT) > MOST_LEFT:
             _LEFT.pop(next(iter(_LEFT)), None)
 
     def note_evicted(self, group_id: str, until_ms: int) -> None:
