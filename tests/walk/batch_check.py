@@ -224,7 +224,7 @@ class BatchCheck:
     def _results(self, taken: list[Taken], row: Row, event_id: str) -> list[tuple[Rule, Row]]:
         """Compare the results of all rules at an event, and where alerts are; returns what rules over alerts take."""
         raised = []
-        for rule in self._rules.rules:
+        for rule in self._rules.evaluated:
             home = _home(rule, taken)
             if home is None or not rule.is_evaluated:
                 continue

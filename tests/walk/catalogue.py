@@ -112,8 +112,13 @@ CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
         (None not in (f["place"], f["spread"]) and f["place"] > 2 and f["spread"] < Decimal("0.9"))
         or (f["activity"] > 3 and f["weight"] is not None and f["weight"] > 60)
     ),
-    "warnings >= 30 OR of_sums >= 2 AND n >= 8 OR risk > 2000": lambda f, row, lists: (
-        f["warnings"] >= 30 or (f["of_sums"] >= 2 and f["n"] >= 8) or (f["risk"] is not None and f["risk"] > 2000)
+    "warnings >= 30 OR of_sums >= 2 AND n >= 8 OR risk > 2000 OR payee IN LIST rules.seen AND n > 3": (
+        lambda f, row, lists: (
+            f["warnings"] >= 30
+            or (f["of_sums"] >= 2 and f["n"] >= 8)
+            or (f["risk"] is not None and f["risk"] > 2000)
+            or (any(f[name] for name in f if name.startswith("seen_")) and f["n"] > 3)
+        )
     ),
     "risk > 300 AND spread > 2.5 OR both": lambda f, row, lists: (
         f["both"] or (None not in (f["risk"], f["spread"]) and f["risk"] > 300 and f["spread"] > Decimal("2.5"))
@@ -189,6 +194,7 @@ TEMPLATES = (
             "group_by": ["payer"],
             "aggregate": {"function": "sum", "measure": "amount"},
             "score": 10,
+            "then": {"put": "seen", "key": "payer", "until": "15m"},
         },
         {
             "window": _window("10m", "1h", "2h"),
@@ -399,7 +405,7 @@ TEMPLATES = (
                     "group_by": ["payee AS payer"],
                 },
             },
-            "when": "warnings >= 30 OR of_sums >= 2 AND n >= 8 OR risk > 2000",
+            "when": "warnings >= 30 OR of_sums >= 2 AND n >= 8 OR risk > 2000 OR payee IN LIST rules.seen AND n > 3",
         },
         {"cooldown": [None, "10m"]},
         keeps=True,
@@ -562,6 +568,8 @@ def step_tests(written: Written) -> tuple[list[Callable[[Row], bool]], Callable[
 def counted_by(rule_id: str, feature: str) -> Callable[[Row, Row], bool]:
     """Which events a feature counts: called with an event, and the one whose window it is."""
     rule = BY_ID[rule_id].written
+    if feature.startswith("seen_"):  # How often a rule has put a payer into the list of that name.
+        return lambda row, own: row["alert_rule"] == "payer-sum"
     written = rule["features"][feature]
     of_rule = None if "on" in written else rule.get("where")
     where = None if "steps" in written else written.get("where", of_rule)

@@ -148,7 +148,7 @@ class Timelines(Oracle):
         counts: Callable[[Row, Row], bool],
     ) -> Any:
         """The value of a feature at an event, before which its key had a clock."""
-        written = BY_ID[rule_id].written["features"][feature.name]
+        written = BY_ID[rule_id].written["features"].get(feature.name, {"function": "count"})
         rows, own = self._counted(feature, event, counts), self._row(event)
         if isinstance(written.get("of"), Mapping):
             return of_periods(written, [self._row(each) for each in self.events.get(event.key, ())], own)
