@@ -11,7 +11,7 @@ from buckets.byte_strings import ByteStrings
 from buckets.engine.stages.shard import Produced
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.scored_batch import run_batch
-from buckets.spark.state_client import StateConnection, StateEntries
+from buckets.spark.state_client import StateConnection, StateEntries, state_tasks
 from buckets.spark.windows import PRODUCED, as_rows
 
 pytestmark = pytest.mark.spark
@@ -87,6 +87,16 @@ def test_a_task_that_fails_leaves_the_version_as_it_was(spark, tmp_path):
     with pytest.raises(Exception, match="on purpose"):
         run_batch(tasks(spark, ({b"a": b"2", b"b": b"2"}, []), [], fails=True), str(tmp_path), 1)
     assert run(spark, tmp_path, 1, ({}, []), [b"a", b"b"]) == expected({b"a": b"1"}, [b"a", b"b"])
+
+
+def test_tasks_that_read_a_partition_at_once_do_not_exchange_values(spark, tmp_path):
+    many = {f"key {number}".encode(): bytes([number % 256]) * (number % 900) for number in range(5_000)}
+    run(spark, tmp_path, 0, (many, []), [])
+    stored = DataFrame(state_tasks(spark.sparkContext).entries(spark._jsparkSession, str(tmp_path), 1, 1), spark)
+    of_first = {(shard, key, value + bytes([shard])) for key, value in many.items() for shard in range(2)}
+    for _ in range(3):
+        at_once = stored.union(stored).union(stored).collect()
+        assert {(row.shard, bytes(row.state_key), bytes(row.value)) for row in at_once} == of_first
 
 
 def test_a_task_without_state_is_told_so(spark, tmp_path):

@@ -90,7 +90,7 @@ public final class StateTasks {
 
 /** What the stores of one run of a query have in common. */
 final class Stores implements Serializable {
-    private static final String RUN_ID = "sql.streaming.runId";
+    static final String RUN_ID = "sql.streaming.runId";
     /** Spark knows stores by run, operator, partition and name: an operator of the user's in the same query has another name. */
     private static final String NAME = "shards";
     private static final int MOST_RUNS = 16;
@@ -250,11 +250,16 @@ final class EntriesOf implements Function2 {
         this.version = version;
     }
 
+    /** As a run of its own: within one Spark decodes all values of a partition into one row, whoever reads it. */
     @Override
     public Object call(Object partition, Object ignored) {
+        UUID run = UUID.randomUUID();
+        Configuration hadoop = new Configuration(stores.hadoop());
+        hadoop.set(Stores.RUN_ID, run.toString());
+        StateStoreId store = stores.id(((Integer) partition).intValue()).storeId();
         StateStoreProvider provider = org.apache.spark.sql.execution.streaming.state.StateStoreProvider$.MODULE$.createAndInit(
-            stores.id(((Integer) partition).intValue()), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, false, stores.conf,
-            stores.hadoop(), false, Option.empty());
+            new StateStoreProviderId(store, run), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, false, stores.conf, hadoop,
+            false, Option.empty());
         return new StoredEntries(provider, provider.getReadStore(version, Option.empty()));
     }
 }
