@@ -89,7 +89,7 @@ def feature(function: str, **more: Any) -> dict[str, Any]:
         if AGGREGATES[function].needs_steps
         else {}
     )
-    of |= {"without": steps[1], "within": "1m"} if AGGREGATES[function].needs_time else {}
+    of |= {"without": steps[1], "within": "1s"} if AGGREGATES[function].needs_time else {}
     of |= {"half_life": "10m"} if AGGREGATES[function].needs_half_life else {}
     window = "1h" if AGGREGATES[function].operation < PAIRS else "10s"
     return {"function": function, "window": window} | of | more
