@@ -238,8 +238,9 @@ def play(events, lags_ms, plan, partitions, shards, changes, others):
             asked = [TakenMessage((0, CHECK), at, each.value) for at, each in enumerate(messages[taken:][:size])]
             list(replica.check(asked, True))
         else:
-            # What was said of these may not be the last word: in the job others may come before them.
-            for each in (of for step in replica._steps for of in step.messages if partitions > 1):
+            # What was said of these may not be the last word: in the job others may come before them, or other rules
+            # count by then, and who said it is gone.
+            for each in (of for step in replica._steps for of in step.messages):
                 said.pop((each.place, each.offset), None)
             replica = begun(job, newest)
             taken = done
