@@ -76,14 +76,16 @@ def read_values(given: Iterable[str], origin: str) -> dict[str, str]:
     return values
 
 
-def check_change(job: Job, name: str, key: str) -> str:
-    """Return the topic of a list whose entry can be changed; BucketsError if it is in none, or it is no key."""
+def check_change(job: Job, name: str, key: str) -> tuple[str, str]:
+    """Return the topic of a list whose entry can be changed, and its key there.
+
+    BucketsError if the list is in no topic, or it is no key of it.
+    """
     settings = list_settings(job, name)
     if settings.topic is None:
         message = f"list {name!r} is in {settings.place}, and only lists in topics are changed here; change it there"
         raise BucketsError(message)
-    list_key(job, name, key)
-    return settings.topic
+    return settings.topic, list_key(job, name, key)
 
 
 def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
@@ -92,8 +94,8 @@ def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
     Fields are `until`, `author`, `reason`, and values for `lookup`. BucketsError as `check_change`, or if the broker
     refuses the message.
     """
-    value = json.dumps(dict(fields), ensure_ascii=False)
-    _send(job, check_change(job, name, key), [(list_key(job, name, key), value, {})])
+    topic, of_entry = check_change(job, name, key)
+    _send(job, topic, [(of_entry, json.dumps(dict(fields), ensure_ascii=False), {})])
 
 
 def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> None:
@@ -102,7 +104,8 @@ def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> No
     BucketsError as `put_entry`.
     """
     headers = {field: text for field, text in signed.items() if text}
-    _send(job, check_change(job, name, key), [(list_key(job, name, key), None, headers)])
+    topic, of_entry = check_change(job, name, key)
+    _send(job, topic, [(of_entry, None, headers)])
 
 
 def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:

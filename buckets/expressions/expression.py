@@ -85,8 +85,8 @@ class Expression:
     # `text`, `number`, `boolean`, `field`; a comparison, `and`, `or`, `not`, `in` (whose first operand is looked for
     # among the others), `like`, `ilike`, `regexp`, `is_null`; arithmetic, `negate`; `zone` (an instant as it is in a
     # time zone); `in_list` (whose operand is a key), `lookup` (a key, and the name of a value as a text); `tuple`, the
-    # parts of a key; `case`
-    # (conditions, each followed by its value, and what there is otherwise, which may lack); or a function's name
+    # parts of a key; `case` (conditions, each followed by its value, and what there is otherwise, which may lack); or a
+    # function's name
     operator: str
     operands: tuple["Expression", ...] = ()  # in the order in which they are written
     # of a literal; the name of a field, a zone or a list; a pattern

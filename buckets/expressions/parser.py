@@ -195,7 +195,7 @@ def _lists_in_brackets(tokens: list[Token], text: str) -> list[Token]:
             bracketed.append(token)
             continue
         name, of_rules = next(rest, None), ""
-        if name is not None and name.text == RULES_LIST.rstrip(".") and text[name.end + 1 : name.end + 2] == ".":
+        if name is not None and name.text == RULES_LIST.removesuffix(".") and text[name.end + 1 : name.end + 2] == ".":
             next(rest)
             name, of_rules = next(rest, None), RULES_LIST
         if name is None or name.token_type == TokenType.STRING or LIST_NAME.fullmatch(name.text) is None:

@@ -100,11 +100,8 @@ class _Comparison:
         """See that only what the rule has is expected of it."""
         unknown = next((name for name in outcome.features if rule.is_short or name not in rule.features), None)
         if unknown is not None:
-            has = (
-                "has no features; write `value`"
-                if rule.is_short
-                else f"has the features {', '.join(rule.features) or 'none'}"
-            )
+            named = ", ".join(rule.features) or "none"
+            has = "has no features; write `value`" if rule.is_short else f"has the features {named}"
             raise self.fault((*location, "features", unknown), f"is not a feature; rule {rule.rule_id!r} {has}")
         wrong = next((name for name in _OF_ONE_AGGREGATE if name in outcome.model_fields_set), None)
         if not rule.is_short and wrong is not None:
