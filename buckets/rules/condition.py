@@ -125,7 +125,7 @@ def _check_quotes(expression: Expression, text: str, names: Collection[str]) -> 
 
 def empty_lists(where: SqlFilter) -> Lists:
     """Return the lists that a condition looks into, all of them empty."""
-    return {name: ListIndex.of({}, KeyForm(parts)) for name, parts in where.list_keys}
+    return {name: ListIndex.of({}, KeyForm(parts)) for name, parts in sorted(where.list_keys)}
 
 
 def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
