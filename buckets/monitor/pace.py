@@ -59,18 +59,31 @@ class BatchReport:
         return self.written_ms - came_ms, np.array([weight for _, weight in samples], np.float64)
 
 
+class _Written(NamedTuple):
+    """What the last minute keeps of a batch: no more than it counts, as the garbage collector looks at all of it."""
+
+    written_ms: int
+    duration_s: float
+    events: int
+    alerts: int
+    late_ms: Int64s
+    weights: Float64s
+
+
 class LastMinute:
     """The batches that were written in the last minute."""
 
     def __init__(self) -> None:
-        self._batches: deque[BatchReport] = deque()
+        self._batches: deque[_Written] = deque()
         self._began_ms: int | None = None
 
     def add(self, batch: BatchReport) -> None:
         """Take a batch into account; they come in the order in which they were written."""
         if self._began_ms is None:
             self._began_ms = batch.written_ms - round(batch.duration_s * 1000)
-        self._batches.append(replace(batch, alerts=()))
+        alerts = sum(group.alerts for group in batch.account.groups)
+        kept = (batch.written_ms, batch.duration_s, batch.account.events_in, alerts, *batch.latencies_ms())
+        self._batches.append(_Written(*kept))
 
     def summary(self, now_ms: int) -> dict[str, Any]:
         """Return the minute that ends now, as plain data, and forget what is older.
@@ -81,24 +94,23 @@ class LastMinute:
         while batches and batches[0].written_ms <= now_ms - MINUTE_MS:
             batches.popleft()
         span_s = min(MINUTE_MS, max(now_ms - (self._began_ms or now_ms), 1)) / 1000
-        events = sum(batch.account.events_in for batch in batches)
-        latencies = [batch.latencies_ms() for batch in batches]
+        events = sum(batch.events for batch in batches)
         by_second = [0] * math.ceil(span_s)  # The oldest first
         for batch in batches:
             ago_s = (now_ms - batch.written_ms) // 1000
             if 0 <= ago_s < len(by_second):
-                by_second[-1 - ago_s] += batch.account.events_in
+                by_second[-1 - ago_s] += batch.events
         return {
             "span_s": span_s,
             "batches": len(batches),
             "events": events,
-            "alerts": sum(group.alerts for batch in batches for group in batch.account.groups),
+            "alerts": sum(batch.alerts for batch in batches),
             "events_per_s": round(events / span_s, 1),
             "events_by_second": by_second,
             "batch_ms": named_quantiles(np.array([round(batch.duration_s * 1000) for batch in batches], np.int64)),
             "latency_ms": named_quantiles(
-                np.concatenate([np.empty(0, np.int64), *(late_ms for late_ms, _ in latencies)]),
-                np.concatenate([np.empty(0), *(weights for _, weights in latencies)]),
+                np.concatenate([np.empty(0, np.int64), *(batch.late_ms for batch in batches)]),
+                np.concatenate([np.empty(0), *(batch.weights for batch in batches)]),
             ),
         }
 

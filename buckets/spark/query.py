@@ -46,7 +46,7 @@ from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import PRODUCED, score_stage
-from buckets.spark.worker import settled
+from buckets.spark.worker import freeze_loaded, settled
 from buckets.state.bounds import Bounds
 
 if TYPE_CHECKING:  # What only some jobs have.
@@ -107,6 +107,7 @@ class ScoringQuery:
         self.state_sizes = Counter[str]()  # of the state's stores after the latest batch, by Spark's names
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
+        self._has_process = False  # Whether nobody else has things in this process that may become garbage
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         scoring, is_first = self._scoring, self._query is None
@@ -160,6 +161,8 @@ class ScoringQuery:
             backfills.end_batch(filled, written_s + scored_s - started_s)
         report = BatchReport(batch.account, scored_s - started_s, written_s, batch.small_alerts(), epoch_ms())
         self._on_batch(report)
+        if self._has_process:
+            freeze_loaded()
 
     def _terms_now(self, batch_id: int) -> Terms:
         """Return the terms of a batch that begins now, by what the event schema says by now."""
@@ -195,7 +198,8 @@ class ScoringQuery:
         checkpoint.cuts.keep(account.batch_id)
 
     def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Follow the rules, and run the query as `Running.run_until_interrupt` does."""
+        """Follow the rules, and run the query as `Running.run_until_interrupt` does, in a process of its own."""
+        self._has_process = True
         with self._following():
             self._running.run_until_interrupt(interval_ms, on_interrupt)
 
