@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from frames import SETTINGS, ours, written
+from frames import SETTINGS, Size, ours, written
 from matplotlib.axes import Axes
 from measure import HERE
 from memory import shared_out
@@ -50,7 +50,7 @@ def compute(path: Path, groupings: int) -> None:
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    written(ours(spark.read.parquet(str(path)), groupings))
+    written(ours(spark.read.parquet(str(path)), Size(groupings, 1)))
     spark.stop()
 
 
