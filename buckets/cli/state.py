@@ -14,7 +14,7 @@ from buckets.cli.options import AsJson, DryRun
 from buckets.cli.progress import StatusLine
 from buckets.config.job import load_job
 from buckets.duration import format_duration
-from buckets.engine.storage.key import key_json, key_of_values
+from buckets.engine.storage.key import key_of_values, key_writer
 from buckets.engine.storage.shard_store import split_head_key
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -67,7 +67,7 @@ def stats(
     for key in state.largest:
         group_id, encoded = split_head_key(key.state_key)
         group = groups.get(group_id)
-        shown = key_json(group, encoded, schema) if group else encoded
+        shown = key_writer(group, schema)(encoded) if group else encoded
         texts = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
         table.add_row(group.name if group else group_id, shown, exact_time_text(key.clock_ms), *texts)
     console.print(table)
@@ -111,7 +111,7 @@ def show(
     view = timeline.view
     events = sum(cell.events for cell in view.cells)
     console.say(
-        f"{chosen.name}: {key_json(chosen, encoded, schema)}: clock {exact_time_text(view.clock_ms)} UTC, "
+        f"{chosen.name}: {key_writer(chosen, schema)(encoded)}: clock {exact_time_text(view.clock_ms)} UTC, "
         f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {timeline.state_bytes:,} bytes, "
         f"codec {view.codec}"
     )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.engine.batch.fan_out import KeyedTable
-from buckets.engine.storage.key import decode_key, key_json
+from buckets.engine.storage.key import decode_key, key_writer
 from buckets.engine.storage.shard_store import Entries, head_key, head_keys
 from buckets.errors import BucketsError
 from buckets.kernel.plan import GroupPlan
@@ -287,7 +287,7 @@ class AlertPolicies:
     def _is_in_share(self, rule: Rule, code: int) -> bool:
         """Return whether a key is inside the share of a rule."""
         table = self.table
-        key = key_json(table.group, table.keys[code].as_py(), table.schema, sorted(table.group.fields))
+        key = key_writer(table.group, table.schema, sorted(table.group.fields))(table.keys[code].as_py())
         return is_in_share(rule, key)
 
 

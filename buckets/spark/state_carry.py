@@ -40,7 +40,7 @@ from buckets.delta.whole_table import last_number
 from buckets.engine.eviction.schedule import CLOCK, OVERVIEW
 from buckets.engine.eviction.shard_clock import ShardClock
 from buckets.engine.storage import shard_store
-from buckets.engine.storage.key import key_json
+from buckets.engine.storage.key import key_writer
 from buckets.engine.storage.shard_store import PAGE_BYTES, split_head_key
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -166,7 +166,7 @@ def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: E
     columns = {
         "shard": batch["shard"],
         "group": [groups[group_id].name if group_id in groups else group_id for group_id, _ in names],
-        "key": [key_json(groups[group_id], key, schema) if group_id in groups else key for group_id, key in names],
+        "key": [key_writer(groups[group_id], schema)(key) if group_id in groups else key for group_id, key in names],
         "clock": _times(summary.clocks_ms, [bool(head) for head in heads]),
         "events": extents.events,
         "first_event": _times(extents.first_ms, has_events),

@@ -26,7 +26,7 @@ from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.key_partitions import seen_partitions
 from buckets.engine.batch.partitioner import Partitioned, assign_shards
 from buckets.engine.batch.shard_events import EventsByKey, SentEvents, ShardEvents, way_id
-from buckets.engine.storage.key import decode_key, key_json
+from buckets.engine.storage.key import decode_key, key_writer
 from buckets.engine.storage.shard_store import strings_of
 from buckets.events.arrivals import (
     INGESTED,
@@ -169,7 +169,8 @@ class KeyedTable(EventFields):
     def key_column(self, events: Int64s, order: Sequence[str] = ()) -> pa.Array:
         """Return the keys of events, as JSON text, with their fields in that order or the one of the group."""
         codes, index = np.unique(self.codes[events], return_inverse=True)
-        texts = [key_json(self.group, key, self.schema, order) for key in self.keys.take(pa.array(codes)).to_pylist()]
+        write = key_writer(self.group, self.schema, order)
+        texts = [write(key) for key in self.keys.take(pa.array(codes)).to_pylist()]
         return pa.array(texts, pa.string()).take(pa.array(index))
 
     def event_texts(self, taken: pa.Table) -> list[str]:

@@ -4,10 +4,10 @@ Values stand as text, one NUL between two of them. A NUL or SOH inside a value i
 keeps the joined form unambiguous. Longs and scaled measures are written in decimal, booleans as `true` and `false`.
 """
 
-import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,15 +57,38 @@ def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> s
 def _typed(text: str, kind: FieldKind) -> Any:
     if kind in ("long", "measure"):
         return int(text)
-    return text == "true" if kind == "boolean" else text.replace("\x01\x01", _SEPARATOR).replace("\x01\x02", _ESCAPE)
+    return text == "true" if kind == "boolean" else _unescaped(text)
 
 
-def key_json(group: Group, key: str, schema: EventSchema, order: Sequence[str] = ()) -> str:
-    """Return a key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`; `order` replaces the group's."""
-    fields = decode_key(group, key, schema)
-    found = {name: fields[name] for name in order or fields}
-    shown = {name: format_scaled(found[name], schema.measures[name].scale) for name in found if name in schema.measures}
-    return json.dumps(found | shown, ensure_ascii=False)
+def _unescaped(text: str) -> str:
+    return text.replace("\x01\x01", _SEPARATOR).replace("\x01\x02", _ESCAPE) if _ESCAPE in text else text
+
+
+def key_writer(group: Group, schema: EventSchema, order: Sequence[str] = ()) -> Callable[[str], str]:
+    """Return what writes a key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`.
+
+    `order` replaces the order of the group's fields.
+    """
+    field_of = dict(zip(group.counted_fields, group.fields, strict=True))
+    shown = [
+        (f"{encode_basestring(name)}: ", group.key_fields.index(field_of[name]), _json_writer(name, schema))
+        for name in order or field_of
+    ]
+    is_one = len(group.fields) == 1
+
+    def write(key: str) -> str:
+        texts = [key] if is_one else key.split(_SEPARATOR)
+        return f"{{{', '.join([start + write_value(texts[place]) for start, place, write_value in shown])}}}"
+
+    return write
+
+
+def _json_writer(name: str, schema: EventSchema) -> Callable[[str], str]:
+    kind = field_kind(name, schema)
+    if kind == "measure":
+        scale = schema.measures[name].scale
+        return lambda text: encode_basestring(format_scaled(int(text), scale))
+    return str if kind in ("long", "boolean") else lambda text: encode_basestring(_unescaped(text))
 
 
 def shards_of(group: Group, keys: pa.Array, shards: int) -> npt.NDArray[np.int64]:
