@@ -9,8 +9,9 @@ timelines.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from json.encoder import JSONEncoder, encode_basestring
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
 """Reasons of rows that are neither events nor faulty, each in a word; no field makes such a reason."""
 _FIELD_COLUMN = re.compile(r"field_\d+")
+_WRITE_JSON = JSONEncoder(ensure_ascii=False).encode
+_WRITERS: Mapping[type, Callable[[Any], str]] = {str: encode_basestring, int: str}  # As it does, without its start
 LONGEST_RAW = 100_000  # The most characters of a row that a dead letter keeps
 
 
@@ -278,13 +281,22 @@ def dead_letters(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema) 
     return letters
 
 
-def event_json(schema: EventSchema, event_id: str, time_ms: int, fields: dict[str, Any]) -> str:
-    """Write one event as JSON: its declared fields, time in ms, measures as decimal strings.
+def events_json(
+    schema: EventSchema, event_ids: Iterable[str], times_ms: Iterable[int], fields: Mapping[str, Sequence[Any]]
+) -> list[str]:
+    """Write events as JSON: their declared fields, times in ms, measures as decimal strings.
 
     `fields` has attributes and arrays in their type, and measures as scaled integers; those not at hand are left out.
     """
-    shown: dict[str, Any] = {schema.event_id: event_id, schema.event_time.field: time_ms}
-    for name, value in fields.items():
+    columns = [_json_column(schema.event_id, event_ids), _json_column(schema.event_time.field, times_ms)]
+    for name, values in fields.items():
         measure = schema.measures.get(name)
-        shown[name] = value if measure is None or value is None else format_scaled(value, measure.scale)
-    return json.dumps(shown, ensure_ascii=False)
+        if measure is not None:
+            values = [None if value is None else format_scaled(value, measure.scale) for value in values]
+        columns.append(_json_column(name, values))
+    return [f"{{{', '.join(texts)}}}" for texts in zip(*columns, strict=True)]
+
+
+def _json_column(name: str, values: Iterable[Any]) -> list[str]:
+    start = f"{encode_basestring(name)}: "
+    return [start + _WRITERS.get(type(value), _WRITE_JSON)(value) for value in values]

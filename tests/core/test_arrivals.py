@@ -12,7 +12,7 @@ from buckets.events.arrivals import (
     RAW,
     MissingColumn,
     check_columns,
-    event_json,
+    events_json,
     field_column,
     parse,
     without_column,
@@ -123,10 +123,10 @@ def test_a_typed_row_without_text_is_shown_as_json(as_worded):
 
 
 def test_an_event_as_json_has_numbers_as_they_are_declared():
-    fields = {"payer": "é", "account": 7, "vip": False, "kind": None, "amount": -5, "fee": 3}
-    assert event_json(SCHEMA, "e1", -1, fields) == (
+    fields = {"payer": ["é"], "account": [7], "vip": [False], "kind": [None], "amount": [-5], "fee": [3]}
+    assert events_json(SCHEMA, ["e1"], [-1], fields) == [
         '{"id": "e1", "at": -1, "payer": "é", "account": 7, "vip": false, "kind": null, "amount": "-0.05", "fee": "3"}'
-    )
+    ]
 
 
 def test_id_time_and_what_orders_rows_must_be_there_and_other_columns_that_are_not_are_told(as_worded):

@@ -36,7 +36,7 @@ from buckets.events.arrivals import (
     ParsedRows,
     convert,
     dead_letters,
-    event_json,
+    events_json,
     parse,
     skipped_rows,
 )
@@ -179,12 +179,8 @@ class KeyedTable(EventFields):
         names = {attribute_column(name): name for name in (*schema.attributes, *schema.arrays)}
         names |= {measure_column(name): name for name in schema.measures}
         names = {column: name for column, name in names.items() if column in taken.column_names}
-        ids, times_ms = taken["event_id"].to_pylist(), taken["time_ms"].to_pylist()
-        fields = taken.select([*names]).rename_columns([*names.values()]).to_pylist()
-        return [
-            event_json(schema, event_id, time_ms, of_event)
-            for event_id, time_ms, of_event in zip(ids, times_ms, fields, strict=True)
-        ]
+        fields = {name: taken[column].to_pylist() for column, name in names.items()}
+        return events_json(schema, taken["event_id"].to_pylist(), taken["time_ms"].to_pylist(), fields)
 
 
 Flags = npt.NDArray[np.bool_]

@@ -1,9 +1,9 @@
 """Alerts: the events at which rules fired."""
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from json import JSONEncoder
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from buckets.outputs.columns import TIME, VARIANT_OUTPUTS, columns_of
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
+_WRITE_JSON = JSONEncoder(ensure_ascii=False).encode
 _POSITION = ("source", "source_order", "position")
 
 
@@ -36,7 +37,7 @@ def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
     An event is its id and its time, as everywhere: the same id at another time is not a duplicate. Where it stands
     in its source does not count, so a replay from another file or topic has the same alerts.
     """
-    parts = json.dumps([rule.rule_id, rule.version, key, event_id, event_time_ms], ensure_ascii=False)
+    parts = _WRITE_JSON([rule.rule_id, rule.version, key, event_id, event_time_ms])
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
