@@ -82,15 +82,15 @@ def feature(function: str, **more: Any) -> dict[str, Any]:
     of: dict[str, Any] = (
         {"of": "country" if "string" in takes and not AGGREGATES[function].keeps_kind else "amount"} if takes else {}
     )
-    of |= {"p": 95} if AGGREGATES[function].needs_p else {}
+    of |= {"p": 95} if AGGREGATES[function].parameter == "p" else {}
     steps = ["amount > 5000", "status = 'DECLINED'", "amount > 1000"]
     of |= (
         {"steps": steps[-3 if AGGREGATES[function].needs_steps > 1 else -1 :]}
         if AGGREGATES[function].needs_steps
         else {}
     )
-    of |= {"without": steps[1], "within": "1s"} if AGGREGATES[function].needs_time else {}
-    of |= {"half_life": "10m"} if AGGREGATES[function].needs_half_life else {}
+    of |= {"without": steps[1], "within": "1s"} if AGGREGATES[function].parameter == "within" else {}
+    of |= {"half_life": "10m"} if AGGREGATES[function].parameter == "half_life" else {}
     window = "1h" if AGGREGATES[function].operation < PAIRS else "10s"
     return {"function": function, "window": window} | of | more
 

@@ -32,12 +32,14 @@ def rule_change_schema() -> str:
     of_half_life, of_time, of_p, of_steps = feature["allOf"]
     of_half_life["if"]["properties"]["function"] = {
         "description": "Functions with a half-life.",
-        "enum": [name for name, one in AGGREGATES.items() if one.needs_half_life],
+        "enum": [name for name, one in AGGREGATES.items() if one.parameter == "half_life"],
     }
-    of_time["if"]["properties"]["function"]["enum"] = [name for name, one in AGGREGATES.items() if one.needs_time]
+    of_time["if"]["properties"]["function"]["enum"] = [
+        name for name, one in AGGREGATES.items() if one.parameter == "within"
+    ]
     of_p["if"]["properties"]["function"] = {
         "description": "Functions with a percentile.",
-        "enum": [name for name, one in AGGREGATES.items() if one.needs_p],
+        "enum": [name for name, one in AGGREGATES.items() if one.parameter == "p"],
     }
     of_steps["if"]["properties"]["function"] = {
         "description": "Functions with steps.",

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ FieldKind = Literal["measure", "long", "string", "boolean"]
 NUMBERS: Final[tuple[FieldKind, ...]] = ("measure", "long")
 ANY_FIELD: Final[tuple[FieldKind, ...]] = ("measure", "long", "string", "boolean")
 ValueKind = Literal["number", "text", "boolean"]
+Parameter = Literal["p", "half_life", "within"]
+"""What an aggregate may require: a percentile, a half-life in ms, or in ms within which time something has to come."""
 INFINITY: Final = Decimal("Infinity")
 
 
@@ -77,10 +79,8 @@ class Aggregate(ABC):
         keeps_kind: whether it is a value of its field: a text or a boolean where the field is one.
         needs_raw_events: whether it looks at single events, so that its window has to lie in the tail.
         by_value: whether it counts events that share the value of its field, which is a grouping of its own.
-        needs_p: whether it requires a percentile.
+        parameter: the field of a feature that it requires; None where it requires none.
         needs_steps: how many steps it requires at least; 0 for none.
-        needs_time: whether it requires a time within which something has to come.
-        needs_half_life: whether it requires a half-life.
         needs_own_event: whether it says something of the event itself, so that this has to be in its window.
         adds_up: whether each event adds its value, or 1, to it, so that an explanation shows what it comes to.
     """
@@ -94,27 +94,14 @@ class Aggregate(ABC):
     keeps_kind: ClassVar[bool] = False
     needs_raw_events: ClassVar[bool] = False
     by_value: ClassVar[bool] = False
-    needs_p: ClassVar[bool] = False
+    parameter: ClassVar[Parameter | None] = None
     needs_steps: ClassVar[int] = 0
-    needs_time: ClassVar[bool] = False
-    needs_half_life: ClassVar[bool] = False
     needs_own_event: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
 
-    def of_p(self, p: Decimal) -> "Aggregate":
-        """Return the aggregate of another percentile."""
-        message = f"{self.phrase} has no percentile"
-        raise TypeError(message)
-
-    def of_time(self, within_ms: int) -> "Aggregate":
-        """Return the aggregate of another time within which something has to come."""
-        message = f"{self.phrase} has no such time"
-        raise TypeError(message)
-
-    def of_half_life(self, half_life_ms: int) -> "Aggregate":
-        """Return the aggregate with another half-life."""
-        message = f"{self.phrase} has no half-life"
-        raise TypeError(message)
+    def with_parameter(self, value: Any) -> "Aggregate":
+        """Return the aggregate with another value of its parameter; one that has none is returned as it is."""
+        return self
 
     def kind(self, field: FieldKind | None) -> ValueKind:
         """Return what its values are, of a kind of field; None for no field."""

@@ -78,7 +78,7 @@ def _entropy(events: int, logs: int) -> int:
 
 class _Decayed(Aggregate):
     needs_raw_events = True
-    needs_half_life = True
+    parameter = "half_life"
 
     def __init__(self, of_field: bool, half_life_ms: int = 1) -> None:
         self._of_field, self._half_life_ms = of_field, half_life_ms
@@ -99,8 +99,8 @@ class _Decayed(Aggregate):
     def null_when(self) -> str:  # type: ignore[override]
         return "of no event" if self._of_field else "never"
 
-    def of_half_life(self, half_life_ms: int) -> Aggregate:
-        return _Decayed(self._of_field, half_life_ms)
+    def with_parameter(self, value: int) -> Aggregate:
+        return _Decayed(self._of_field, value)
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
         return (self._component,)

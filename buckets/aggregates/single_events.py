@@ -101,7 +101,7 @@ class _Absence(_SecondsSince):
     null_when = "without one"
     needs_steps = 1
     needs_own_event = True
-    needs_time = True
+    parameter = "within"
 
     def __init__(self, within_ms: int) -> None:
         description = (
@@ -110,8 +110,8 @@ class _Absence(_SecondsSince):
         )
         super().__init__(description, "the seconds since", Component(ABSENCE, parameter=within_ms), itemgetter(0))
 
-    def of_time(self, within_ms: int) -> Aggregate:
-        return _Absence(within_ms)
+    def with_parameter(self, value: int) -> Aggregate:
+        return _Absence(value)
 
     def plain(self, events: CountedEvents, scale: int) -> PlainValue:
         found = left_alone(events, self._component.parameter)
@@ -174,7 +174,7 @@ class _Median(_SingleEvent):
 
 
 class _Percentile(_SingleEvent):
-    needs_p = True
+    parameter = "p"
 
     def __init__(self, p: Decimal) -> None:
         component = Component(PERCENTILE, "value", parameter=int(p * 100))
@@ -184,8 +184,8 @@ class _Percentile(_SingleEvent):
         )
         super().__init__(description, f"the {_ordinal(p)} percentile of", component, partial(_pick, p))
 
-    def of_p(self, p: Decimal) -> Aggregate:
-        return _Percentile(p)
+    def with_parameter(self, value: Decimal) -> Aggregate:
+        return _Percentile(value)
 
 
 class _CountDistinct(Aggregate):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -15,7 +16,6 @@ from pydantic import (
     TypeAdapter,
     WithJsonSchema,
     field_validator,
-    model_validator,
 )
 
 from buckets.duration import DurationMs
@@ -25,7 +25,7 @@ from buckets.printable import short_line
 from buckets.resources import resource
 from buckets.rules.feature import ALERT_FIELDS, alert_schema
 from buckets.rules.policies import HELD_BY
-from buckets.validation import BY_RULE, FILE_OF_EVENTS, LIST_OF_EVENTS, OF_ALL_RULES, Location
+from buckets.validation import BY_RULE, FILE_OF_EVENTS, LIST_OF_EVENTS, OF_ALL_RULES, Checked, Location
 
 if TYPE_CHECKING:
     HeldBy = str
@@ -75,10 +75,8 @@ EventReference = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": 
 """An event of a test: its number, from 1, or its id."""
 
 
-class Repeat(BaseModel):
+class Repeat(Checked):
     """Several events that differ in their time alone."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     times: Count = Field(ge=1, le=MOST_EVENTS, description="How many events.")
     every: Annotated[DurationMs, WithJsonSchema({"type": "string"})] = Field(
@@ -96,10 +94,8 @@ class GivenEvent(BaseModel):
     repeat: Repeat | None = Field(default=None, description="Makes several events of this one.")
 
 
-class GivenFile(BaseModel):
+class GivenFile(Checked):
     """Events of a file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     file: str = Field(min_length=1, description="A .jsonl, .csv or .parquet file in the folder of the rule file.")
 
@@ -112,10 +108,8 @@ class GivenFile(BaseModel):
         return value
 
 
-class _Outcome(BaseModel):
+class _Outcome(Checked):
     """What a rule made of an event; what is left out may be anything."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     event: EventReference = Field(description="Number of the event, from 1, or its id.")
     rule: str | None = Field(default=None, description="The rule; may be left out where the test has one rule.")
@@ -162,10 +156,8 @@ OfRules = Annotated[
 ]
 
 
-class Expected(BaseModel):
+class Expected(Checked):
     """What is expected of the events of a test."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     alerts: OfRules[ExpectedAlert] | None = Field(
         default=None, description="Exactly these alerts, [] for none; or by rule, and those of other rules may be any."
@@ -184,13 +176,10 @@ class Expected(BaseModel):
         default=(), description="Exactly these lack a field that a rule groups by."
     )
 
-    @model_validator(mode="after")
-    def _something(self) -> "Expected":
+    def _faults(self) -> Iterator[str]:
         unsaid = self.alerts is None and self.held_alerts is None
         if unsaid and not any(getattr(self, name) for name in type(self).model_fields):
-            message = "expects nothing; say `alerts: []` if no rule should fire"
-            raise ValueError(message)
-        return self
+            yield "expects nothing; say `alerts: []` if no rule should fire"
 
     def named_rules(self) -> list[tuple[Location, str]]:
         """Return the rules that are named, with where in the test."""
@@ -230,10 +219,8 @@ ListEntry = Annotated[
 """An entry of a list: its key alone, or a mapping of `key`, `until` and values."""
 
 
-class RuleTest(BaseModel):
+class RuleTest(Checked):
     """One test."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(min_length=1, max_length=200, description="What is tested, as a sentence.")
     rules: tuple[str, ...] = Field(default=(), description="The rules that are evaluated; all of the file by default.")

@@ -12,10 +12,10 @@ deletes it, and any other message has a key that belongs to no rule (`key_of`). 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator
 
 from buckets.errors import BucketsError
 from buckets.printable import unseen_character
@@ -29,7 +29,7 @@ from buckets.rules.flink_message import (
     parse_plain_line,
 )
 from buckets.rules.rule import Rule, State
-from buckets.validation import DEEPEST, field_name, first_fault
+from buckets.validation import DEEPEST, Checked, field_name, first_fault
 
 
 def parse_object(text: str, what: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def check_reason(text: str) -> None:
         raise BucketsError(message) from None
 
 
-class RuleChange(BaseModel):
+class RuleChange(Checked):
     """One change, as it is asked for.
 
     Attributes:
@@ -135,8 +135,6 @@ class RuleChange(BaseModel):
         time: when it was asked for, in ms since the epoch.
         origin: where it was read: topic, partition and offset; a file; a table and its version.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     change: Kind
     rule: Rule | None = None
@@ -152,21 +150,14 @@ class RuleChange(BaseModel):
     def _can_be_shown(cls, value: str) -> str:
         return visible_text(value)
 
-    @model_validator(mode="after")
-    def _says_what_is_needed(self) -> "RuleChange":
+    def _faults(self) -> Iterator[str]:
         needed = {"rule": self.change == "put", "rule_id": self.change in _OF_ONE_RULE, "state": self.change == "state"}
         for name, wanted in needed.items():
-            if wanted and getattr(self, name) is None:
-                message = f"a change {self.change!r} needs the field {name!r}"
-                raise ValueError(message)
-            if not wanted and getattr(self, name) is not None:
-                message = f"a change {self.change!r} has no field {name!r}"
-                raise ValueError(message)
+            if wanted != (getattr(self, name) is not None):
+                yield f"a change {self.change!r} {'needs the' if wanted else 'has no'} field {name!r}"
         if self.state == "DELETE":
             # A compacted topic would keep it beside the rule, and a later state would bring the rule back.
-            message = "a change 'state' deletes no rule; ask for the change 'delete'"
-            raise ValueError(message)
-        return self
+            yield "a change 'state' deletes no rule; ask for the change 'delete'"
 
     @property
     def subject(self) -> str | None:

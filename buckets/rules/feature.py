@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Discriminator,
     Field,
@@ -38,7 +37,7 @@ from buckets.rules.role import counted_field, grouping_fault, has_roles
 from buckets.rules.steps import MOST_STEPS, StepField, check_step, step_filter, steps_in_words
 from buckets.rules.this_event import names_this, split_filter, window_fields
 from buckets.time_zone import LONGEST_PERIODS_MS, check_zone, period_starts_ms
-from buckets.validation import A_FIELD, OF_EACH_PERIOD
+from buckets.validation import A_FIELD, OF_EACH_PERIOD, Checked
 
 Int64s = npt.NDArray[np.int64]
 
@@ -78,7 +77,7 @@ def holds_texts(track: Track, schema: EventSchema) -> bool:
     return track.kind == "value" and schema.attributes.get(name) == "string"
 
 
-class Window(BaseModel):
+class Window(Checked):
     """How far a window reaches back from its event, whether it holds an event exactly that old, and where it ends.
 
     Attributes:
@@ -94,7 +93,7 @@ class Window(BaseModel):
             others. Its length is written `within` then.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     length_ms: DurationMs = Field(alias="length")
     this: Literal["day", "week", "month"] | None = None
@@ -143,18 +142,11 @@ class Window(BaseModel):
             raise ValueError(_TOO_SHORT[info.field_name or ""])
         return value
 
-    @model_validator(mode="after")
-    def _excluded_once(self) -> "Window":
+    def _faults(self) -> Iterator[str]:
         if self.exclude is not None and self.offset_ms:
-            message = "a window with an `offset` ends before its event, and never holds it; leave out `exclude`"
-            raise ValueError(message)
+            yield "a window with an `offset` ends before its event, and never holds it; leave out `exclude`"
         if self.this is not None:
             period_starts_ms(self.this, self.zone)
-        return self
-
-    @field_serializer("length_ms", "offset_ms", "session_ms")
-    def _as_written(self, value: int) -> str:
-        return format_duration(value)
 
     @model_serializer(mode="wrap")
     def _what_is_said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -374,7 +366,7 @@ _SEQUENCE_EXAMPLE = "{function: sequence, step_field: type, steps: [login, trans
 _ABSENCE_EXAMPLE = "{function: absence, step_field: type, steps: [order], without: receipt, within: 1h, window: 7d}"
 
 
-class Feature(BaseModel):
+class Feature(Checked):
     """A feature, as written in a rule; what is left out is the rule's.
 
     Attributes:
@@ -393,8 +385,6 @@ class Feature(BaseModel):
         half_life: of what decays, after how long an event counts half, in ms; None for all other functions.
         on: `alerts` for one over alerts in a rule over events; None for one over what its rule is over.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     function: Function
     measured: Annotated[
@@ -437,126 +427,80 @@ class Feature(BaseModel):
             raise ValueError(message)
         return number
 
-    @field_serializer("half_life")
-    def _half_life_as_written(self, value: int | None) -> str | None:
-        return None if value is None else format_duration(value)
-
     @field_serializer("p")
     def _p_as_written(self, value: Decimal | None) -> str | None:
         return None if value is None else format(value, "f")
 
-    @model_validator(mode="after")
-    def _field_where_needed(self) -> "Feature":
-        needs = bool(AGGREGATES[self.function].takes)
-        if self.periods is not None and self.function not in OVER_PERIODS:
-            known = ", ".join(OVER_PERIODS)
-            message = f"{self.function} is not computed of the values of periods; take one of {known}"
-            raise ValueError(message)
-        if needs and self.measured is None:
-            message = f"{self.function} needs a field, as in {{function: {self.function}, of: paymentAmount}}"
-            raise ValueError(message)
-        if not needs and self.measured is not None:
-            message = f"{self.function} is of no field; leave out `of`"
-            raise ValueError(message)
-        grouped = self.group_by or ()
-        if (
-            AGGREGATES[self.function].by_value
-            and has_roles(grouped)
-            and self.of in [counted_field(field) for field in grouped]
-        ):
-            message = f"{self.of} is a field of the timeline that is read already; count its events"
-            raise ValueError(message)
-        if AGGREGATES[self.function].needs_own_event and (has_roles(grouped) or self.on is not None):
-            message = f"{self.function} says something of the event itself, which is not in {_ANOTHER_TIMELINE}"
-            raise ValueError(message)
-        return self
+    def _faults(self) -> Iterator[str]:
+        function, aggregate, grouped = self.function, AGGREGATES[self.function], self.group_by or ()
+        if self.periods is not None and function not in OVER_PERIODS:
+            yield f"{function} is not computed of the values of periods; take one of {', '.join(OVER_PERIODS)}"
+        if aggregate.takes and self.measured is None:
+            yield f"{function} needs a field, as in {{function: {function}, of: paymentAmount}}"
+        if not aggregate.takes and self.measured is not None:
+            yield f"{function} is of no field; leave out `of`"
+        if aggregate.by_value and has_roles(grouped) and self.of in map(counted_field, grouped):
+            yield f"{self.of} is a field of the timeline that is read already; count its events"
+        if aggregate.needs_own_event and (has_roles(grouped) or self.on is not None):
+            yield f"{function} says something of the event itself, which is not in {_ANOTHER_TIMELINE}"
+        components = aggregate.components(counts_all=False)
+        is_ranked = any(PERCENTILE <= component.operation < PAIRS for component in components)
+        if names_this(self.where) and self.periods is None and (self.window.last or is_ranked):
+            what = "a window of the last events" if self.window.last else function
+            yield f"{what} does not go with a filter that names `this`"
+        if self.periods is not None:
+            yield from self._faults_of_periods(self.periods)
+        for name, value in (("half_life", self.half_life), ("p", self.p), ("within", self.within_ms)):
+            if value is not None and aggregate.parameter != name:
+                yield f"{function} has no `{name}`; leave it out"
+        if aggregate.parameter == "half_life" and not self.half_life:
+            yield f"{function} needs a `half_life` of at least 1ms, as in {{half_life: 7d, window: 90d}}"
+        if aggregate.parameter == "p" and self.p is None:
+            yield f"{function} needs `p`, as in {{function: percentile, of: {self.of or '...'}, p: 95}}; {_P_NEEDED}"
+        if aggregate.operation == RANK and not self.window.holds_its_event:
+            yield "rank leaves the event itself out anyway; write a window that ends with it"
+        yield from self._faults_of_steps(aggregate)
+
+    def _faults_of_periods(self, periods: Periods) -> Iterator[str]:
+        if not self.window.is_plain or self.window.left != "closed":
+            yield "the window of a feature of periods has a length alone; write one such as `window: 30d`"
+        if names_this(self.where):
+            yield "a feature of periods does not go with a filter that names `this`"
+        yield from filter(None, [periods.length_fault(self.window.length_ms)])
+
+    def _faults_of_steps(self, aggregate: Aggregate) -> Iterator[str]:
+        function, steps, is_absence = self.function, self.steps or (), aggregate.parameter == "within"
+        if not aggregate.needs_steps:
+            if (self.steps, self.step_field, self.without) != (None, None, None):
+                yield f"{function} has no `steps`, `step_field` or `without`; leave them out"
+            return
+        if self.where is not None:
+            yield f"{function} has no `where`: its steps say which events they are; write it into each of them"
+        if not self.window.holds_its_event:
+            yield f"the window of {function} ends with its event; leave out `exclude` and `offset`"
+        if not is_absence and not aggregate.needs_steps <= len(steps) <= MOST_STEPS:
+            yield f"sequence has {aggregate.needs_steps} to {MOST_STEPS} steps, as in {_SEQUENCE_EXAMPLE}"
+        if is_absence and (len(steps) != 1 or self.within_ms is None or self.without is None):
+            yield f"absence has `steps` with one step, `without` and `within`, as in {_ABSENCE_EXAMPLE}"
+        if is_absence and not self.window.is_plain:
+            yield "the window of absence has a length alone, and no `last`, `session` or `this`; write one such as 7d"
+        if is_absence and self.window.length_ms <= (self.within_ms or 0):
+            yield "the window of absence has a length above `within`: how far back the step may be at the next event"
+        without = () if self.without is None else (("without", self.without),)
+        for name, step in (*((f"steps[{at}]", each) for at, each in enumerate(steps, 1)), *without):
+            check_step(name, step, self.step_field)
 
     @model_validator(mode="after")
-    def _filtered_as_can_be(self) -> "Feature":
-        if names_this(self.where) and self.periods is None:
-            components = AGGREGATES[self.function].components(counts_all=False)
-            if self.window.last or any(PERCENTILE <= component.operation < PAIRS for component in components):
-                what = "a window of the last events" if self.window.last else self.function
-                message = f"{what} does not go with a filter that names `this`"
-                raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _periods_fit(self) -> "Feature":
-        periods, window, message = self.periods, self.window, None
-        if periods is None:
-            return self
-        if not window.is_plain or window.left != "closed":
-            message = "the window of a feature of periods has a length alone; write one such as `window: 30d`"
-        elif names_this(self.where):
-            message = "a feature of periods does not go with a filter that names `this`"
-        message = message or periods.length_fault(window.length_ms)
-        if message is not None:
-            raise ValueError(message)
-        window = PeriodsWindow.model_construct(length_ms=window.length_ms, periods=periods)
-        object.__setattr__(self, "window", window)
+    def _over_periods(self) -> "Feature":
+        if self.periods is not None:
+            window = PeriodsWindow.model_construct(length_ms=self.window.length_ms, periods=self.periods)
+            object.__setattr__(self, "window", window)
         return self
 
     @property
     def needs_raw_events(self) -> bool:
         """Return whether it looks at single events, so that its window has to lie in the tail."""
         return self.aggregate.needs_raw_events or self.window.needs_raw_events or names_this(self.where)
-
-    @model_validator(mode="after")
-    def _half_life_where_needed(self) -> "Feature":
-        message = ""
-        if AGGREGATES[self.function].needs_half_life != bool(self.half_life):
-            message = f"{self.function} has no `half_life`; leave it out"
-            if not self.half_life:
-                message = f"{self.function} needs a `half_life` of at least 1ms, as in {{half_life: 7d, window: 90d}}"
-        elif AGGREGATES[self.function].operation == RANK and not self.window.holds_its_event:
-            message = "rank leaves the event itself out anyway; write a window that ends with it"
-        if message:
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _p_where_needed(self) -> "Feature":
-        if AGGREGATES[self.function].needs_p != (self.p is not None):
-            message = f"{self.function} has no `p`; leave it out"
-            if self.p is None:
-                of = self.of or "..."
-                message = f"{self.function} needs `p`, as in {{function: percentile, of: {of}, p: 95}}; {_P_NEEDED}"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _steps_where_needed(self) -> "Feature":
-        message = self._misfit_of_steps()
-        if self.within_ms is not None and not AGGREGATES[self.function].needs_time:
-            message = f"{self.function} has no `within`; leave it out"
-        if message:
-            raise ValueError(message)
-        without = () if self.without is None else (("without", self.without),)
-        for name, step in (*((f"steps[{at}]", each) for at, each in enumerate(self.steps or (), 1)), *without):
-            check_step(name, step, self.step_field)
-        return self
-
-    def _misfit_of_steps(self) -> str:
-        """Return what is wrong with `steps` and what goes with them; empty for nothing."""
-        function, aggregate, steps = self.function, AGGREGATES[self.function], len(self.steps or ())
-        has_time, has_without = self.within_ms is not None, self.without is not None
-        if not aggregate.needs_steps:
-            has_any = self.steps is not None or self.step_field is not None or has_without
-            return f"{function} has no `steps`, `step_field` or `without`; leave them out" if has_any else ""
-        if self.where is not None:
-            return f"{function} has no `where`: its steps say which events they are; write it into each of them"
-        if not self.window.holds_its_event:
-            return f"the window of {function} ends with its event; leave out `exclude` and `offset`"
-        if not aggregate.needs_time and not aggregate.needs_steps <= steps <= MOST_STEPS:
-            return f"sequence has {aggregate.needs_steps} to {MOST_STEPS} steps, as in {_SEQUENCE_EXAMPLE}"
-        if aggregate.needs_time and (steps, has_time, has_without) != (1, True, True):
-            return f"absence has `steps` with one step, `without` and `within`, as in {_ABSENCE_EXAMPLE}"
-        if aggregate.needs_time and not self.window.is_plain:
-            return "the window of absence has a length alone, and no `last`, `session` or `this`; write one such as 7d"
-        if aggregate.needs_time and self.window.length_ms <= (self.within_ms or 0):
-            return "the window of absence has a length above `within`: how far back the step may be at the next event"
-        return ""
 
     @property
     def step_filters(self) -> tuple[SqlFilter, ...]:
@@ -579,10 +523,6 @@ class Feature(BaseModel):
         written: dict[tuple[str | int, ...], Filter] = {("where",): self.where} if self.where else {}
         written |= {("steps", at): where for at, where in enumerate(self.step_filters)}
         return written if self.between is None else {**written, ("without",): self.between}
-
-    @field_serializer("within_ms")
-    def _within_as_written(self, value: int | None) -> str | None:
-        return None if value is None else format_duration(value)
 
     @model_serializer(mode="wrap")
     def _what_is_given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -610,10 +550,8 @@ class Feature(BaseModel):
     @property
     def aggregate(self) -> Aggregate:
         """Return what computes it."""
-        aggregate = AGGREGATES[self.function]
-        aggregate = aggregate if self.p is None else aggregate.of_p(self.p)
-        aggregate = aggregate if self.within_ms is None else aggregate.of_time(self.within_ms)
-        aggregate = aggregate if self.half_life is None else aggregate.of_half_life(self.half_life)
+        aggregate, parameter = AGGREGATES[self.function], self.p or self.within_ms or self.half_life
+        aggregate = aggregate if parameter is None else aggregate.with_parameter(parameter)
         if self.periods is None:
             return aggregate
         return OverPeriods(aggregate, AGGREGATES[self.periods.function], self.periods.unit)
@@ -719,26 +657,19 @@ _COMPARISONS: Final[Mapping[str, str]] = {
 _LONGEST_LIMIT_DIGITS = 38
 
 
-class Aggregation(BaseModel):
+class Aggregation(Checked):
     """A function over a measure; a count needs no measure."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     function: ShortFunction
     measure: str | None = None
 
-    @model_validator(mode="after")
-    def _measure_where_needed(self) -> "Aggregation":
+    def _faults(self) -> Iterator[str]:
         if AGGREGATES[self.function].takes and self.measure is None:
-            message = f"{self.function} needs a measure, as in {{function: {self.function}, measure: paymentAmount}}"
-            raise ValueError(message)
-        return self
+            yield f"{self.function} needs a measure, as in {{function: {self.function}, measure: paymentAmount}}"
 
 
-class Limit(BaseModel):
+class Limit(Checked):
     """The comparison that makes a value an alert."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     operator: Operator
     value: Decimal

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from buckets.events.schema import EventSchema
@@ -21,7 +21,7 @@ from buckets.rules.role import AS, asked_field, counted_field, fields_of
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
 from buckets.rules.score import SqlScore, check_score_fits
 from buckets.rules.this_event import check_this_filter
-from buckets.validation import Location, field_name, first_fault
+from buckets.validation import Checked, Location, field_name, first_fault
 
 Fault = tuple[Location, str]  # The location of a field in a rule, and what is wrong with it
 
@@ -249,7 +249,7 @@ _Function = Literal["SUM", "AVG", "MIN", "MAX"]
 _Operator = Literal["EQUAL", "NOT_EQUAL", "GREATER_EQUAL", "LESS_EQUAL", "GREATER", "LESS"]
 
 
-class FlinkMessage(BaseModel):
+class FlinkMessage(Checked):
     """A message as the demo writes it; what it leaves out may also be null.
 
     Attributes:
@@ -266,7 +266,7 @@ class FlinkMessage(BaseModel):
         control_type: the command.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+    model_config = ConfigDict(alias_generator=to_camel)
 
     rule_id: Whole = None
     rule_state: _State
@@ -280,44 +280,33 @@ class FlinkMessage(BaseModel):
     window_millis: Whole = None
     control_type: _Control | None = None
 
-    @model_validator(mode="after")
-    def _says_what_is_needed(self) -> "FlinkMessage":
+    def _faults(self) -> Iterator[str]:
         if self.rule_state == "CONTROL":
             if self.control_type is None:
-                message = f"controlType: is missing; a CONTROL message has one of {', '.join(get_args(_Control))}"
-                raise ValueError(message)
-            return self
+                yield f"controlType: is missing; a CONTROL message has one of {', '.join(get_args(_Control))}"
+            return
         if self.control_type is not None:
-            message = f"controlType: goes with ruleState CONTROL, not with {self.rule_state}"
-            raise ValueError(message)
+            yield f"controlType: goes with ruleState CONTROL, not with {self.rule_state}"
         if self.rule_id is None:
-            message = "ruleId: is missing"
-            raise ValueError(message)
+            yield "ruleId: is missing"
         if self.rule_state != "DELETE":
-            self._check_rule()
-        return self
+            yield from self._faults_of_rule()
 
-    def _check_rule(self) -> None:
-        missing = next((name for name in _OF_A_RULE if getattr(self, name) is None), None)
-        if missing is not None:
-            message = f"{to_camel(missing)}: is missing; a rule that is {self.rule_state} is written whole"
-            raise ValueError(message)
+    def _faults_of_rule(self) -> Iterator[str]:
+        for name in (name for name in _OF_A_RULE if getattr(self, name) is None):
+            yield f"{to_camel(name)}: is missing; a rule that is {self.rule_state} is written whole"
         if self.window_minutes is not None and self.window_minutes < 1:
-            message = f"windowMinutes: {self.window_minutes} is less than 1; a window is at least a minute long"
-            raise ValueError(message)
+            yield f"windowMinutes: {self.window_minutes} is less than 1; a window is at least a minute long"
         if self.window_millis not in (None, (self.window_minutes or 0) * 60_000):
-            message = f"windowMillis: {self.window_millis} is not windowMinutes, {self.window_minutes}, in milliseconds"
-            raise ValueError(message)
+            yield f"windowMillis: {self.window_millis} is not windowMinutes, {self.window_minutes}, in milliseconds"
         if self.is_count and self.aggregator_function_type != "SUM":
             function = self.aggregator_function_type
-            message = f"aggregatorFunctionType: {self.aggregate_field_name} counts with SUM; {function} of ones is 1"
-            raise ValueError(message)
+            yield f"aggregatorFunctionType: {self.aggregate_field_name} counts with SUM; {function} of ones is 1"
         if self.unique and (self.aggregate_field_name != COUNT or len(self.unique) > 1):
-            message = (
+            yield (
                 f"unique: the different values of one field are counted with {COUNT}; leave it empty for what the demo "
                 "does with it, which is nothing"
             )
-            raise ValueError(message)
 
     @property
     def is_count(self) -> bool:

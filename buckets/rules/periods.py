@@ -1,12 +1,11 @@
 """What is computed of each period of a window, such as the count of each day, for features of these values."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -19,6 +18,7 @@ from pydantic import (
 from buckets.aggregates.registry import AGGREGATES
 from buckets.duration import DAY_MS, DurationMs, format_duration
 from buckets.time_zone import check_zone, longest_days_ms, period_starts_ms
+from buckets.validation import Checked
 
 Int64s = npt.NDArray[np.int64]
 UTC: Final = "UTC"
@@ -26,7 +26,7 @@ MOST_PERIODS: Final = 1_000  # So many periods a window may hold
 _ODD_OFFSETS_MS: Final = 2 * 366 * DAY_MS  # Since 1972 clocks of all zones differ from UTC by whole minutes
 
 
-class Periods(BaseModel):
+class Periods(Checked):
     """What is computed of each period, and which periods these are.
 
     Attributes:
@@ -36,7 +36,7 @@ class Periods(BaseModel):
         zone: by whose clocks days begin.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     function: Literal["avg", "count", "max", "min", "sum"]
     of: str | None = None
@@ -57,22 +57,18 @@ class Periods(BaseModel):
             raise ValueError(message)
         return value
 
-    @model_validator(mode="after")
-    def _fits(self) -> "Periods":
-        takes, message = bool(AGGREGATES[self.function].takes), ""
+    def _faults(self) -> Iterator[str]:
+        takes = bool(AGGREGATES[self.function].takes)
         if takes and self.of is None:
-            message = f"{self.function} of each period needs a field, as in {{function: sum, of: amount, every: 1d}}"
-        elif self.of is not None and not takes:
-            message = f"{self.function} of each period is of no field; leave out its `of`"
-        elif self.every_ms <= 0:
-            message = "a period is at least 1ms long"
-        elif not self.are_days and self.zone != UTC:
-            message = "`zone` goes with periods of whole days, as in {every: 1d, zone: Europe/Berlin}"
-        if message:
-            raise ValueError(message)
+            yield f"{self.function} of each period needs a field, as in {{function: sum, of: amount, every: 1d}}"
+        if self.of is not None and not takes:
+            yield f"{self.function} of each period is of no field; leave out its `of`"
+        if self.every_ms <= 0:
+            yield "a period is at least 1ms long"
+        if not self.are_days and self.zone != UTC:
+            yield "`zone` goes with periods of whole days, as in {every: 1d, zone: Europe/Berlin}"
         if self.are_days:
             period_starts_ms("day", self.zone)
-        return self
 
     @field_serializer("every_ms")
     def _as_written(self, value: int) -> str:

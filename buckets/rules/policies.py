@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from buckets.duration import format_duration
 from buckets.events.schema import AttributeType, EventSchema
 from buckets.moment import Moment, brief_time_text, exact_time_text, moment_ms
 from buckets.printable import one_line, short_line
+from buckets.validation import Checked
 
 
 class RuleState(NamedTuple):
@@ -130,7 +131,7 @@ MOST_SNOOZES_TOLD = 3  # So many snoozes are told one by one; of the others ther
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
-class Snooze(BaseModel):
+class Snooze(Checked):
     """A time in which alerts of a rule, or of one of its keys, are held back.
 
     Attributes:
@@ -141,7 +142,7 @@ class Snooze(BaseModel):
         author: who asked for it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     key: dict[str, str | int | bool] | None = Field(default=None, min_length=1)
     start: Moment | None = Field(default=None, alias="from")

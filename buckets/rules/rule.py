@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -18,7 +17,6 @@ from pydantic import (
     PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidatorFunctionWrapHandler,
-    field_serializer,
     field_validator,
     model_serializer,
     model_validator,
@@ -53,6 +51,7 @@ from buckets.rules.policies import MOST_SNOOZES, AlertPolicy, Snooze, policies_o
 from buckets.rules.role import asked_field, counted_field, has_roles, over_alerts
 from buckets.rules.score import Score, SqlScore, score_words
 from buckets.rules.this_event import field_of
+from buckets.validation import Checked
 
 Severity = Literal["low", "medium", "high", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)  # The least first
@@ -81,24 +80,20 @@ Share = Annotated[int, BeforeValidator(parse_share), PlainSerializer(share_text,
 """A share of keys, in hundredths of a per cent; people write `10%`."""
 
 
-class Effective(BaseModel):
+class Effective(Checked):
     """From when until when a rule is in effect, by the time of events; `until` is the first moment that is not."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     start: Moment | None = Field(default=None, alias="from")
     until: Moment | None = None
 
-    @model_validator(mode="after")
-    def _not_empty(self) -> "Effective":
+    def _faults(self) -> Iterator[str]:
         if self.start is None and self.until is None:
-            message = "needs `from`, `until` or both"
-            raise ValueError(message)
+            yield "needs `from`, `until` or both"
         if self.start is not None and self.until is not None and self.start >= self.until:
             start, until = moment_text(self.start), moment_text(self.until)
-            message = f"from {start} is not before until {until}, so no event is in it"
-            raise ValueError(message)
-        return self
+            yield f"from {start} is not before until {until}, so no event is in it"
 
     def span_ms(self) -> tuple[int, int]:
         """Return the first event time that is in it, and the first one after it, in ms."""
@@ -107,7 +102,7 @@ class Effective(BaseModel):
         return start_ms, last_ms if self.until is None else moment_ms(self.until)
 
 
-class ListPut(BaseModel):
+class ListPut(Checked):
     """What an alert writes into a list: the key of its event, which is in the list from then on, for some time.
 
     Attributes:
@@ -116,7 +111,7 @@ class ListPut(BaseModel):
         until_ms: for how long after the event the key is in the list, in ms.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     put: str
     key: str
@@ -137,10 +132,6 @@ class ListPut(BaseModel):
             message = "a key is in a list for at least 1ms"
             raise ValueError(message)
         return value
-
-    @field_serializer("until_ms")
-    def _as_written(self, value: int) -> str:
-        return format_duration(value)
 
 
 def tag_fault(tag: str) -> str | None:
@@ -165,10 +156,13 @@ def _from_the_limit() -> Any:
     """Stand for the condition of a rule in the short form until that is known."""
 
 
-class Rule(BaseModel):
-    """One rule, as written in `rules.yaml` and as carried to the tasks."""
+def _refuse(faults: Iterator[str]) -> None:
+    for fault in faults:
+        raise ValueError(fault)
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+
+class Rule(Checked):
+    """One rule, as written in `rules.yaml` and as carried to the tasks."""
 
     rule_id: str = Field(min_length=1, max_length=200)
     version: int = Field(default=1, ge=1)
@@ -230,63 +224,46 @@ class Rule(BaseModel):
     @classmethod
     def _read(cls, data: Any, read: ModelWrapValidatorHandler["Rule"]) -> "Rule":
         rule = read(data)
-        return rule if isinstance(data, Rule) else rule._one_form()
+        if not isinstance(data, Rule):
+            _refuse(rule._faults_of_form())
+            _refuse(rule._with_condition()._faults_of_lists())
+        return rule
 
-    def _one_form(self) -> "Rule":
-        simple: dict[str, Any] = {name: getattr(self, name) for name in FIELDS}
+    def _faults_of_form(self) -> Iterator[str]:
+        given: dict[str, Any] = {name: getattr(self, name) for name in FIELDS}
         has_condition: bool = self.when is not None
         if self.features or has_condition:
-            both = next((name for name, value in simple.items() if value is not None), None)
+            both = next((name for name, value in given.items() if value is not None), None)
             if both is not None:
-                message = (
-                    f"has `features` or `when`, and `{both}`; write `aggregate`, `window`, `limit`, or the other two"
-                )
-                raise ValueError(message)
-            simple = {"when": self.when}
-        missing = next((name for name, value in simple.items() if value is None), None)
+                yield f"has `features` or `when`, and `{both}`; write `aggregate`, `window`, `limit`, or the other two"
+            given = {"when": self.when}
         if self.reset_on_alert and has_condition:
-            message = "`reset_on_alert` goes with `aggregate`, `window` and `limit`, not with `features` and `when`"
-            raise ValueError(message)
+            yield "`reset_on_alert` goes with `aggregate`, `window` and `limit`, not with `features` and `when`"
         if self.reset_on_alert and self.window is not None and not self.window.is_plain:
-            message = "`reset_on_alert` goes with a window of a `length` that ends with its event"
-            raise ValueError(message)
-        fault = next(filter(None, (self._alerts_fault(name) for name, each in self.features.items() if each.on)), None)
-        if fault is not None:
-            raise ValueError(fault)
-        if missing is not None:
-            message = f"`{missing}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
-            raise ValueError(message)
-        fault = self._with_condition()._lists_fault()
-        if fault is not None:
-            raise ValueError(fault)
-        return self
+            yield "`reset_on_alert` goes with a window of a `length` that ends with its event"
+        for name, feature in self.features.items():
+            if feature.on is not None and self.on == "alerts":
+                yield f"features.{name}.on: all features of a rule over alerts are over alerts; leave it out"
+            if feature.on is not None and not (self.group_by if feature.group_by is None else feature.group_by):
+                yield f"features.{name}: needs a field to group alerts by, as in group_by: [payerId]"
+        for name in (name for name, value in given.items() if value is None):
+            yield f"`{name}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
 
-    def _lists_fault(self) -> str | None:
-        """Return what is wrong with a list that it writes, or that rules write and it looks into, if anything."""
-        filtered = sorted(
-            name for where in self._filters for name in filter_lists(where) if name.startswith(RULES_LIST)
-        )
-        if filtered:
-            return f"rules write list {filtered[0]}, so `when` and `score` look into it, and filters do not"
-        tests = self.rules_list_tests
-        if tests and (self.on == "alerts" or self.limit is not None):
-            return f"rules write list {tests[0].value}, so only `when` and `score` of a rule over events look into it"
-        odd = next((test for test in tests if test.operands[0].operator != "field" or test.operands[0].is_array), None)
-        if odd is not None:
-            return f"the key of {odd.value} is a field of the event that is a text, as in payerId IN LIST {odd.value}"
+    def _faults_of_lists(self) -> Iterator[str]:
+        """Yield what is wrong with a list that it writes, or that rules write and it looks into."""
+        for name in sorted(name for where in self._filters for name in filter_lists(where)):
+            if name.startswith(RULES_LIST):
+                yield f"rules write list {name}, so `when` and `score` look into it, and filters do not"
+        for test in self.rules_list_tests:
+            if self.on == "alerts" or self.limit is not None:
+                yield f"rules write list {test.value}, so only `when` and `score` of a rule over events look into it"
+        for test in self.rules_list_tests:
+            if test.operands[0].operator != "field" or test.operands[0].is_array:
+                name = test.value
+                yield f"the key of {name} is a field of the event that is a text, as in payerId IN LIST {name}"
         if self.then is not None and (self.on == "alerts" or self.asks_alerts):
             what = "of a rule over alerts" if self.on == "alerts" else "that follows from other alerts"
-            return f"then: an alert {what} writes no list, as it counts for no rule; leave `then` out"
-        return None
-
-    def _alerts_fault(self, name: str) -> str | None:
-        """Return what is wrong with a feature over alerts, if anything."""
-        grouped = self.features[name].group_by
-        if self.on == "alerts":
-            return f"features.{name}.on: all features of a rule over alerts are over alerts; leave it out"
-        if not (self.group_by if grouped is None else grouped):
-            return f"features.{name}: needs a field to group alerts by, as in group_by: [payerId]"
-        return None
+            yield f"then: an alert {what} writes no list, as it counts for no rule; leave `then` out"
 
     def _with_condition(self) -> "Rule":
         """Give a rule in the short form its feature and its condition."""

@@ -99,9 +99,9 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         feature["of"] = draw(st.sampled_from(["amount", "flag", "kind", "n"]))
     elif aggregate.takes:
         feature["of"] = draw(st.sampled_from(["amount", "amount", "n"]))
-    if aggregate.needs_p:
+    if aggregate.parameter == "p":
         feature["p"] = 50
-    if aggregate.needs_half_life:
+    if aggregate.parameter == "half_life":
         feature["half_life"] = "3ms"
     left = draw(st.sampled_from(["open", "closed"]))
     where = draw(WHERES)
@@ -109,7 +109,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     ends: list[dict[str, str]] = [{}, {}, {}, {"exclude": "current"}, {"offset": "4ms"}]
     beside = draw(st.sampled_from(ends if function != "rank" else ends[:1]))
     window = {"length": draw(LENGTHS), "left": left, **beside}
-    if aggregate.needs_time:
+    if aggregate.parameter == "within":
         test = st.sampled_from(["kind = 'a'", "amount > 0", "flag", "n = 1"])
         absence = {
             "steps": [draw(test)],

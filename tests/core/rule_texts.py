@@ -37,7 +37,7 @@ FIELDS = {
     NUMBERS: ("amount", "fee", "latitude", "n"),
     ANY_FIELD: ("amount", "fee", "n", "bene", "kind of it", "select", "flag"),
 }
-FUNCTIONS = {name: FIELDS[aggregate.takes] for name, aggregate in AGGREGATES.items() if not aggregate.needs_p}
+FUNCTIONS = {name: FIELDS[aggregate.takes] for name, aggregate in AGGREGATES.items() if aggregate.parameter != "p"}
 GROUPINGS: Any = st.sampled_from([["payer"], ["bene", "payer"], ["flag", "n"], ["kind of it"], ["select"], []])
 FILTERS: Any = st.sampled_from(
     [
@@ -78,7 +78,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         steps = filters if field is None else values
         found |= {"steps": draw(st.lists(steps, min_size=2, max_size=10))}
         found |= {} if field is None else {"step_field": field}
-        if AGGREGATES[function].needs_time:
+        if AGGREGATES[function].parameter == "within":
             absence = {
                 "steps": found["steps"][:1],
                 "without": draw(steps),
@@ -88,7 +88,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         return found | draw(st.sampled_from([{}, {"without": draw(steps)}]))
     if FUNCTIONS[function]:
         found["of"] = draw(st.sampled_from(FUNCTIONS[function]))
-    if AGGREGATES[function].needs_half_life:
+    if AGGREGATES[function].parameter == "half_life":
         found["half_life"] = draw(DURATIONS)
     if draw(st.integers(0, 2)) == 0:
         found["where"] = draw(FILTERS)

@@ -94,8 +94,8 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             if draw(st.integers(0, 3)) == 0:
                 features[name]["window"] = {"last": draw(st.integers(1, 3)), "within": draw(window)}
             features[name] |= {"of": of} if of else {}
-            features[name] |= {"p": 75} if AGGREGATES[function].needs_p else {}
-            features[name] |= {"half_life": "700ms"} if AGGREGATES[function].needs_half_life else {}
+            features[name] |= {"p": 75} if AGGREGATES[function].parameter == "p" else {}
+            features[name] |= {"half_life": "700ms"} if AGGREGATES[function].parameter == "half_life" else {}
             if draw(st.integers(0, 4)) == 0:
                 features[name] = draw(over_periods())
                 function = features[name]["function"]
@@ -106,7 +106,7 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             if may_compare and all(each.operation < PERCENTILE or each.operation > PAIRS for each in components):
                 counted = draw(st.sampled_from([counted, counted, "n >= this.n", "kind <> this.kind AND n > -1"]))
             features[name] |= {} if counted is None or AGGREGATES[function].needs_steps else {"where": counted}
-            if AGGREGATES[function].needs_time:
+            if AGGREGATES[function].parameter == "within":
                 features[name] |= draw(st.sampled_from(ABSENCES))
             elif AGGREGATES[function].needs_steps:
                 features[name] |= draw(st.sampled_from(SEQUENCES)) | {"window": draw(window)}
@@ -397,11 +397,11 @@ def test_every_function_is_computed_again(rows, where, window, data):
     for function, of in ((function, of) for function, fields in FUNCTIONS.items() for of in fields):
         name = f"{function}_" if len(FUNCTIONS[function]) == 1 else f"{function}_{of}"
         features[name] = {"function": function, "window": window} | ({"of": of} if of else {})
-        features[name] |= {"p": "37.5"} if AGGREGATES[function].needs_p else {}
-        features[name] |= {"half_life": "3s"} if AGGREGATES[function].needs_half_life else {}
+        features[name] |= {"p": "37.5"} if AGGREGATES[function].parameter == "p" else {}
+        features[name] |= {"half_life": "3s"} if AGGREGATES[function].parameter == "half_life" else {}
         features[name] |= {"where": where} if where and not AGGREGATES[function].needs_steps else {}
         features[name] |= SEQUENCES[1] if AGGREGATES[function].needs_steps else {}
-        features[name] |= ABSENCES[0] if AGGREGATES[function].needs_time else {}
+        features[name] |= ABSENCES[0] if AGGREGATES[function].parameter == "within" else {}
     when = "is_first_ OR sum_ > 3 OR stddev_ IS NULL"
     every = Rule.model_validate({"rule_id": "r0", "group_by": ["payer"], "features": features, "when": when})
     with tempfile.TemporaryDirectory() as folder:

@@ -146,9 +146,9 @@ def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str
     found: dict[str, Any] = {"function": function, "window": draw(st.sampled_from(["2s", "5s", "30s"]))}
     if functions[function]:
         found["of"] = draw(st.sampled_from(functions[function]))
-    if AGGREGATES[function].needs_p:
+    if AGGREGATES[function].parameter == "p":
         found["p"] = draw(st.sampled_from([50, "95", 0.01, "99.99", 100, "33.3"]))
-    if AGGREGATES[function].needs_half_life:
+    if AGGREGATES[function].parameter == "half_life":
         found["half_life"] = draw(st.sampled_from(["1s", "700ms"]))
     if draw(st.booleans()):
         end = draw(st.sampled_from([{}, {"exclude": "current"}, {"offset": "1s"}, {"offset": "5s"}]))

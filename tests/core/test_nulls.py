@@ -54,13 +54,13 @@ def features(draw) -> dict[str, Any]:
         "of": draw(st.sampled_from(fields)) if fields else None,
         "where": draw(st.sampled_from(FILTERS)),
         "group_by": draw(st.sampled_from([None, None, *GROUPINGS])),
-        "p": "50" if AGGREGATES[function].needs_p else None,
-        "half_life": "10ms" if AGGREGATES[function].needs_half_life else None,
+        "p": "50" if AGGREGATES[function].parameter == "p" else None,
+        "half_life": "10ms" if AGGREGATES[function].parameter == "half_life" else None,
     }
     if AGGREGATES[function].needs_steps:
         steps = ["kind = 'a'", {"large": "amount > 1"}, "vip OR fee > 0"]
         written |= {"steps": steps, "without": draw(st.sampled_from([None, "account = 1"])), "where": None}
-        if AGGREGATES[function].needs_time:
+        if AGGREGATES[function].parameter == "within":
             written |= {"steps": steps[:1], "without": "account = 1", "within": draw(st.sampled_from(["2ms", "30ms"]))}
             written["window"] = draw(st.sampled_from(["40ms", "1s"]))
     return {name: value for name, value in written.items() if value is not None}
