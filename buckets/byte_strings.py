@@ -7,10 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s, read_only
 from buckets.compiled import compiled, copy_bytes, inlined, read_word
-from buckets.read_only import read_only
-
-Int64s = npt.NDArray[np.int64]
 
 
 class ByteStrings(NamedTuple):
@@ -70,7 +68,7 @@ class ByteStrings(NamedTuple):
         _join_pairs(self.data, self.start, others.data, others.start, start, data)
         return fixed(data, start)
 
-    def differs_from(self, other: "ByteStrings") -> npt.NDArray[np.bool_]:
+    def differs_from(self, other: "ByteStrings") -> Flags:
         """Return which of them are not the same as those of another place, bool `(strings,)`."""
         return _differing(self.data, self.start, other.data, other.start)
 

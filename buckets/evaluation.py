@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Int64s
 from buckets.config.engine import EngineSettings, precision_faults, raw_window_faults
 from buckets.config.lists import list_faults
 from buckets.engine.results.feature_table import FeatureTable, numbered
@@ -196,7 +196,7 @@ class Evaluator:
         order = np.lexsort((self._rank(table), table["position"].to_numpy()))
         return table.select(shown.names).take(pa.array(order)).combine_chunks()
 
-    def _rank(self, table: pa.Table) -> npt.NDArray[np.int64]:
+    def _rank(self, table: pa.Table) -> Int64s:
         """Return how the rows of one event are ordered: by rule, or by group, as the rules name them."""
         rules, groups = self._rule_set.rules, self._rule_set.groups
         for name, values in (
@@ -204,7 +204,7 @@ class Evaluator:
             ("group", [group.name for group in groups]),
         ):
             if name in table.column_names:
-                rank: npt.NDArray[np.int64] = pc.index_in(table[name], pa.array(values)).to_numpy().astype(np.int64)
+                rank: Int64s = pc.index_in(table[name], pa.array(values)).to_numpy().astype(np.int64)
                 return rank
         return np.zeros(len(table), np.int64)
 

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from buckets.arrays import Flags, Int64s
 
 
 def element_type(kind: pa.DataType) -> pa.DataType | None:

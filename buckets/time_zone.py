@@ -13,12 +13,9 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s
 from buckets.printable import short_line
-
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S = 86_400

@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from buckets.aggregates.component import EVENTS, Component, Computed, Flags, Integers, with_value
+from buckets.aggregates.component import EVENTS, Component, Computed, Integers, with_value
 from buckets.aggregates.plain import CountedEvents, PlainValue
+from buckets.arrays import Flags, Int64s
 
 FieldKind = Literal["measure", "long", "string", "boolean"]
 NUMBERS: Final[tuple[FieldKind, ...]] = ("measure", "long")
@@ -46,7 +46,7 @@ class Own:
 
     kind: ValueKind  # what its values are
     scale: int  # digits after the point of the feature's field; 0 where it has none
-    times_ms: Callable[[], npt.NDArray[np.int64]]  # when each happened
+    times_ms: Callable[[], Int64s]  # when each happened
     counts: Callable[[], Flags]  # whether the feature counts the event
     has_value: Callable[[], Flags]  # whether it has a value in the feature's field
     value: Callable[[], Integers]  # the feature's field, as integers or texts; 0 where it has none
@@ -118,7 +118,7 @@ class Aggregate(ABC):
     def components(self, counts_all: bool) -> tuple[Component, ...]:
         """Return what the kernel has to compute; `counts_all`: the feature counts every event of its key."""
 
-    def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
+    def counted(self, computed: Mapping[Component, Computed], own: Own) -> Int64s:
         """Return how many events the value is of; of an aggregate of one event, whether there is one."""
         first = next(iter(computed.values()))
         return with_value(first, computed[EVENTS]).whole if EVENTS in computed else first.event_count

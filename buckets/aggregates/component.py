@@ -6,6 +6,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Flags, Int32s, Int64s
+
 SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
 PERCENTILE, MEDIAN, MODE, PAIRS, SEQUENCE, ABSENCE, PERIODS, DECAYED, ENTROPY, RANK = range(10, 20)
 """The codes of the kernel's operations. Those up to MAX follow from the sums and extremes of cells, and the kernel
@@ -21,7 +23,6 @@ ColumnKind = Literal[
 neutral for min or max for one that does not, 32 bits of a square, or a half of what tells values apart: a text's digest
 of 126 bits, or a number and 0."""
 Integers = npt.NDArray[Any]  # int64, or Python integers where 64 bits may not be enough
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,14 @@ class Computed(NamedTuple):
     """A component at some events, value and bounds as the kernel gives them: arrays `(events,)`; see `Rows`."""
 
     whole: Integers  # or texts, as objects
-    micro: npt.NDArray[np.int32]
+    micro: Int32s
     lower_whole: Integers
-    lower_micro: npt.NDArray[np.int32]
+    lower_micro: Int32s
     upper_whole: Integers
-    upper_micro: npt.NDArray[np.int32]
-    event_count: npt.NDArray[np.int64]
-    count_lower: npt.NDArray[np.int64]
-    count_upper: npt.NDArray[np.int64]
+    upper_micro: Int32s
+    event_count: Int64s
+    count_lower: Int64s
+    count_upper: Int64s
     exact: Flags
 
 
@@ -60,9 +61,9 @@ COMPUTED: Final = Computed._fields  # The names of what is known of a component
 class EventCounts(NamedTuple):
     """How many events a feature is of, and the fewest and the most that they can be: int64 arrays `(events,)`."""
 
-    whole: npt.NDArray[np.int64]
-    fewest: npt.NDArray[np.int64]
-    most: npt.NDArray[np.int64]
+    whole: Int64s
+    fewest: Int64s
+    most: Int64s
 
 
 def with_value(component: Computed, count: Computed) -> EventCounts:
@@ -78,24 +79,24 @@ def with_value(component: Computed, count: Computed) -> EventCounts:
     return EventCounts(whole, fewest, most)
 
 
-def joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32], digits: int) -> Integers:
+def joined(whole: Int64s, micro: Int32s, digits: int) -> Integers:
     """Return wholes and millionths as one integer that counts `10**-digits`."""
     unit, rest = 10**digits, micro // np.int32(10 ** (6 - digits))
     # Of the least integer numpy's absolute value is negative.
     largest = max(abs(int(whole.min())), abs(int(whole.max()))) if len(whole) else 0
     if largest < 2**63 // unit - 1:
-        narrow: npt.NDArray[np.int64] = whole * unit + rest
+        narrow: Int64s = whole * unit + rest
         return narrow
     return fitted(whole.astype(object) * unit + rest)
 
 
-def in_words(numbers: Integers) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def in_words(numbers: Integers) -> tuple[Int64s, Int32s]:
     """Return numbers as two words each; OverflowError where these are not enough."""
     whole = numbers // WORD
     return np.asarray(whole, np.int64), np.asarray(numbers - whole * WORD, np.int32)
 
 
-def from_words(whole: Integers, micro: npt.NDArray[np.int32]) -> Integers:
+def from_words(whole: Integers, micro: Int32s) -> Integers:
     """Return the numbers of two words each."""
     if len(whole) and max(abs(int(whole.min())), abs(int(whole.max()))) < 2**62 // WORD:
         return whole * WORD + micro

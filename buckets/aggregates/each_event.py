@@ -14,15 +14,14 @@ from functools import cache, lru_cache
 from typing import ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS, Aggregate, FieldKind, Own, ValueRange, Values, as_values
-from buckets.aggregates.component import DECAYED, ENTROPY, RANK, Component, Computed, Flags, from_words
+from buckets.aggregates.component import DECAYED, ENTROPY, RANK, Component, Computed, from_words
 from buckets.aggregates.plain import NO_EVENT, CountedEvents, PlainValue, plain_number
+from buckets.arrays import Flags, Int64s
 from buckets.duration import format_duration
 from buckets.numbers.fixed_point import half_to_even
 
-Int64s = npt.NDArray[np.int64]
 WEIGHT_DIGITS: Final = 9
 ENTROPY_DIGITS: Final = 6
 _LOG_DIGITS: Final = 20

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.aggregate import Aggregate, FieldKind, Own, ValueRange, Values
 from buckets.aggregates.component import AVG, EVENTS, MEDIAN, Component, Computed, from_words
 from buckets.aggregates.plain import CountedEvents, PlainValue
+from buckets.arrays import Int64s
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 
 OVER_PERIODS: Final = ("avg", "max", "median", "min", "percentile", "stddev", "sum", "variance")
@@ -44,7 +44,7 @@ class OverPeriods(Aggregate):
         """Return what is computed of the values of periods."""
         return tuple(dict.fromkeys((*self._over.components(counts_all=False), EVENTS)))
 
-    def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
+    def counted(self, computed: Mapping[Component, Computed], own: Own) -> Int64s:
         """Return how many events all periods count."""
         return computed[EVENTS].event_count
 

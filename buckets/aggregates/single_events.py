@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.aggregate import ANY_FIELD, INFINITY, Aggregate, Own, ValueRange, Values, as_values
 from buckets.aggregates.component import (
@@ -37,6 +36,7 @@ from buckets.aggregates.plain import (
     plain_value,
 )
 from buckets.aggregates.sequence import left_alone
+from buckets.arrays import Int64s
 
 _DISTINCT = Component(COUNT_DISTINCT, "digest_high", "digest_low")
 
@@ -140,7 +140,7 @@ class _SecondsSinceBefore(_Before, _SecondsSince):
 
 
 class _Last(_Kept):
-    def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
+    def counted(self, computed: Mapping[Component, Computed], own: Own) -> Int64s:
         return np.maximum(computed[self._component].event_count, own.counts() & own.has_value())
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:

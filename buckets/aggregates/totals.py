@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.aggregate import ANY_FIELD, INFINITY, Aggregate, FieldKind, Own, ValueRange, Values, as_values
 from buckets.aggregates.component import (
@@ -25,6 +24,7 @@ from buckets.aggregates.component import (
     with_value,
 )
 from buckets.aggregates.plain import NO_EVENT, CountedEvents, PlainValue, plain_number
+from buckets.arrays import Int64s
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, AVERAGE_FACTOR, INT64_MAX, INT64_MIN, half_to_even
 
 _AVERAGE, _SUM = Component(AVG, "value"), Component(SUM, "value")
@@ -148,7 +148,7 @@ class _Average(Aggregate):
         return field.of_events(counts_itself)
 
 
-def _quotients(total: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> Integers:
+def _quotients(total: Int64s, count: Int64s) -> Integers:
     """Return sums divided by counts; 0 where nothing is counted."""
     rounded: Any = np.frompyfunc(
         lambda dividend, divisor: half_to_even(dividend * AVERAGE_FACTOR, divisor) if divisor else 0, 2, 1

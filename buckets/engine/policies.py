@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Flags, Int32s, Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.storage.key import decode_key, key_writer
 from buckets.engine.storage.shard_store import Entries, head_key, head_keys
@@ -40,7 +41,6 @@ from buckets.rules.policies import (
 from buckets.rules.rule import ALWAYS_MS, WHOLE_SHARE, Rule
 from buckets.timeline.head import NO_CLOCK
 
-Int64s = npt.NDArray[np.int64]
 ENTRY_VERSION = 1
 
 
@@ -173,7 +173,6 @@ def keep_resets(plan: GroupPlan, state: PolicyState, before_ms: Int64s, after_ms
         state.put(key, rule_id, state.of(key, rule_id)._replace(reset_ms=last_ms), last_ms)
 
 
-Flags = npt.NDArray[np.bool_]
 _HELD_BY = (None, *HELD_BY)  # What can hold an alert back, by its code; 0 is for those that come out
 
 
@@ -182,7 +181,7 @@ class Fired:
     """Events at which rules fired, each key's in the order of arrival: arrays of one length."""
 
     rules: Sequence[Rule]  # the rules
-    rule: npt.NDArray[np.int32] | Int64s  # the index of each row's rule
+    rule: Int32s | Int64s  # the index of each row's rule
     events: Int64s  # int64, indices of events
     warm: Flags  # bool, whether no window of the rule can lack something
 

@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Flags
 from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, PATTERN_TESTS, TIME_PARTS, Expression
 from buckets.expressions.number_functions import (
     OF_ONE_NUMBER,
@@ -243,7 +243,7 @@ class _Evaluation:
         found = pc.is_in(first, value_set=pa.array([member.value for member in members], first.type))
         return pc.if_else(first.is_valid(), found, pa.scalar(None, pa.bool_()))
 
-    def _nullable(self, values: Any, valid: npt.NDArray[np.bool_]) -> pa.BooleanArray:
+    def _nullable(self, values: Any, valid: Flags) -> pa.BooleanArray:
         """Return booleans, NULL where they are not valid."""
         spread = np.broadcast_to(np.asarray(values, np.bool_), (self._rows,))
         return pa.array(spread) if valid.all() else pa.array(spread, mask=~np.broadcast_to(valid, (self._rows,)))
@@ -271,7 +271,7 @@ def _on_clock(times: pa.TimestampArray, zone: str) -> pa.TimestampArray:
     return pa.array(local_ms(instants_ms, zone), mask=missing).cast(pa.timestamp("ms"))
 
 
-def _is_true(condition: Any) -> npt.NDArray[np.bool_]:
+def _is_true(condition: Any) -> Flags:
     if isinstance(condition, pa.Scalar):
         return np.asarray(condition.as_py() is True)
     return np.asarray(condition.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Flags
 from buckets.expressions.expression import COMPARISONS, Expression, digits_after_point
 from buckets.numbers.fixed_point import INT64_MAX, half_to_even
 
@@ -49,7 +50,7 @@ class Numbers:
     scaled: npt.NDArray[Any]
     scale: int  # digits after the point
     largest: int  # no number, scaled, is further from zero than this
-    valid: npt.NDArray[np.bool_]  # bool, which are not NULL, `(rows,)` or `()`
+    valid: Flags  # bool, which are not NULL, `(rows,)` or `()`
 
     @property
     def is_constant(self) -> bool:
@@ -171,14 +172,14 @@ def arithmetic(operator: str, first: Numbers, second: Numbers) -> Numbers:
     return Numbers(sized(left + right if operator == "+" else left - right, largest), scale, largest, valid)
 
 
-def _divided(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> tuple[Any, Any, npt.NDArray[np.bool_]]:
+def _divided(first: Numbers, second: Numbers, valid: Flags) -> tuple[Any, Any, Flags]:
     """Return what is divided and what it is divided by, as Python integers; NULL where that is zero."""
     is_zero = np.asarray(second.scaled == 0, np.bool_)
     divisor = np.where(is_zero, 1, second.scaled.astype(object))
     return first.scaled.astype(object), np.asarray(divisor, object), valid & ~is_zero
 
 
-def _quotient(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> Numbers:
+def _quotient(first: Numbers, second: Numbers, valid: Flags) -> Numbers:
     dividend, divisor, valid = _divided(first, second, valid)
     power = QUOTIENT_DIGITS + second.scale - first.scale
     dividend, divisor = dividend * 10 ** max(power, 0), divisor * 10 ** max(-power, 0)
@@ -187,7 +188,7 @@ def _quotient(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> 
     return Numbers(np.asarray(rounded, object), QUOTIENT_DIGITS, max(largest, INT64_MAX + 1), valid)
 
 
-def _remainder(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> Numbers:
+def _remainder(first: Numbers, second: Numbers, valid: Flags) -> Numbers:
     """Return what a division towards zero leaves; it has the sign of what is divided."""
     dividend, divisor, valid = _divided(first, second, valid)
     signed = np.frompyfunc(lambda number, by: abs(number) % abs(by) * (1 if number > 0 else -1), 2, 1)(
@@ -196,7 +197,7 @@ def _remainder(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) ->
     return Numbers(np.asarray(signed, object), first.scale, max(second.largest, INT64_MAX + 1), valid)
 
 
-def first_where(conditions: Sequence[npt.NDArray[np.bool_]], found: Sequence[Numbers]) -> Numbers:
+def first_where(conditions: Sequence[Flags], found: Sequence[Numbers]) -> Numbers:
     """Return the first of several numbers whose condition, `(rows,)` or `()`, is true; NULL where none is."""
     scale = max(number.scale for number in found)
     largest = max(number.largest * 10 ** (scale - number.scale) for number in found)

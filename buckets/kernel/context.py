@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.component import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PERIODS, PREVIOUS
+from buckets.arrays import Flags, Int64s
 from buckets.kernel.plan import FeatureArrays, RuleArrays, Windows
 from buckets.timeline.tiers import Paging, Tiers
 
@@ -31,10 +31,10 @@ class Context(NamedTuple):
     rules: RuleArrays  # the limits that it is compared with
     windows: Windows  # over what
     # int64 `(windows,)`, which cells of each window are read one by one, see `cells_read_of`
-    cells_read: npt.NDArray[np.int64]
+    cells_read: Int64s
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
-    needs_extremes: npt.NDArray[np.bool_]
-    is_text: npt.NDArray[np.bool_]  # bool `(columns,)`, whether a column holds texts
+    needs_extremes: Flags
+    is_text: Flags  # bool `(columns,)`, whether a column holds texts
     tiers: Tiers  # the buckets older than the tail
     policy: Policy  # what happens to events that break the order
     paging: Paging  # how timelines are cut
@@ -46,7 +46,7 @@ class Context(NamedTuple):
     period_room: int  # how many integers all periods take that features list at one event
 
 
-def cells_read_of(features: FeatureArrays, windows: Windows) -> npt.NDArray[np.int64]:
+def cells_read_of(features: FeatureArrays, windows: Windows) -> Int64s:
     """Return which cells of each window its features read: sums of the codes above; 0 for none."""
     until_ms, cells_read = windows.until_ms, np.zeros(len(windows.until_ms), np.int64)
     for feature in np.flatnonzero((features.operation > MAX) & (features.operation < PERIODS)):

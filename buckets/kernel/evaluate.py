@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.aggregates.component import AVG, COUNT, MAX, MIN, SUM
+from buckets.arrays import Int64s
 from buckets.byte_strings import hash_bytes
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.bounds import count_in, maybe_in, uncertain_bound, uncertain_value
@@ -204,9 +205,9 @@ _FEWEST_SLOTS: Final = 16
 class KnownIds(NamedTuple):
     """The table of the key at hand."""
 
-    slots: npt.NDArray[np.int64]  # int64 `(1,)`, how many slots are in use, a power of two
+    slots: Int64s  # int64 `(1,)`, how many slots are in use, a power of two
     hash: npt.NDArray[np.uint64]  # uint64 `(capacity,)`, that of an id; 0 in a free slot
-    time_ms: npt.NDArray[np.int64]  # int64 `(capacity,)`, when its event happened
+    time_ms: Int64s  # int64 `(capacity,)`, when its event happened
 
 
 @leaf

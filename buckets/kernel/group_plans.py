@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.aggregates.component import MAX, PAIRS
+from buckets.arrays import Flags, Int64s
 from buckets.compiled import allocating
 from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.listed_periods import period_room
 from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays, Windows
 from buckets.timeline.tiers import Paging, Tiers
-
-Int64s = npt.NDArray[np.int64]
 
 
 class GroupPlans(NamedTuple):
@@ -29,8 +28,8 @@ class GroupPlans(NamedTuple):
     windows: Windows  # over what
     cells_read: Int64s  # int64 `(windows,)`, which cells of each window are read one by one
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
-    needs_extremes: npt.NDArray[np.bool_]
-    is_text: npt.NDArray[np.bool_]  # bool `(columns,)`, whether a column holds texts
+    needs_extremes: Flags
+    is_text: Flags  # bool `(columns,)`, whether a column holds texts
     # int64 `(groups + 1,)` each: where the features, rules, tiers, windows and columns of each group begin
     feature_start: Int64s
     rule_start: Int64s
@@ -45,8 +44,8 @@ class GroupPlans(NamedTuple):
     repeats_ms: Int64s
     generation: Int64s
     # bool `(groups,)`, whether some feature looks at the events of its window one by one
-    has_event_features: npt.NDArray[np.bool_]
-    has_resets: npt.NDArray[np.bool_]  # bool `(groups,)`, whether some window is reset when its rule fires
+    has_event_features: Flags
+    has_resets: Flags  # bool `(groups,)`, whether some window is reset when its rule fires
     pair_features: Int64s  # int64 `(groups,)`, how many features list the events of their windows
     period_room: Int64s  # int64 `(groups,)`, how many integers all periods take that features list at one event
 

@@ -23,9 +23,9 @@ Before that the pages that its key's windows need are chosen (`needed_pages`), a
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.component import MODE
+from buckets.arrays import Int64s
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, learn_ids, new_known_ids
@@ -98,8 +98,8 @@ class Work(NamedTuple):
     edges: Edges  # where the windows of the event at hand begin
     distinct: DistinctValues  # the different values in windows
     ranked: RankedValues  # the values of windows in their order
-    replaced: npt.NDArray[np.int64]  # int64 `(2, columns)`, room for the least and greatest values of one event's cell
-    borders: npt.NDArray[np.int64]  # int64 `(tiers,)`, where each tier begins at the key's clock
+    replaced: Int64s  # int64 `(2, columns)`, room for the least and greatest values of one event's cell
+    borders: Int64s  # int64 `(tiers,)`, where each tier begins at the key's clock
     ids: KnownIds  # the ids of the key's single events, where duplicates may have another time
     listed: ListedPeriods  # the periods that have been listed
 

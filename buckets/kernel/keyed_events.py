@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.compiled import allocating, compiled, leaf
 from buckets.kernel.group_plans import GroupPlans
@@ -16,7 +17,6 @@ from buckets.timeline.head import FROM_THE_BEGINNING, Directory, new_directory, 
 from buckets.timeline.tiers import Paging, Tiers, kept_from_ms, set_borders, width_at
 from buckets.timeline.timeline import text_place
 
-Int64s = npt.NDArray[np.int64]
 NO_TRACK = -1
 FILLS: Final = 0  # Ways of an event into a timeline: it counts, and nothing is evaluated at it
 COUNTS: Final = 1  # It counts, and is evaluated
@@ -35,10 +35,10 @@ class KeyedEvents(NamedTuple):
     # int64 `(tracks, rows)`, scaled measures and what else groups keep; of texts, where they lie in the bytes of `ids`,
     # behind the ids, as `timeline.text_place` says it
     values: Int64s
-    nulls: npt.NDArray[np.bool_]  # bool `(tracks, rows)`, where an event has no value; `values` means nothing there
+    nulls: Flags  # bool `(tracks, rows)`, where an event has no value; `values` means nothing there
     track: Int64s  # int64 `(columns,)`, of each column of all plans; NO_TRACK for one that no rule reads any more
     ids: ByteStrings  # the events' ids, in UTF-8
-    judged: npt.NDArray[np.bool_]  # bool `(rows,)`, whether rules are evaluated at an event; others only fill timelines
+    judged: Flags  # bool `(rows,)`, whether rules are evaluated at an event; others only fill timelines
     # int8 `(events,)`, FILLS | COUNTS | ASKS, for events that are judged; empty where all of them count
     ways: npt.NDArray[np.int8]
 
@@ -62,7 +62,7 @@ class KeyedEvents(NamedTuple):
 
     @classmethod
     def of_group(
-        cls, key_start: Int64s, times_ms: Int64s, values: Int64s, nulls: npt.NDArray[np.bool_], ids: ByteStrings
+        cls, key_start: Int64s, times_ms: Int64s, values: Int64s, nulls: Flags, ids: ByteStrings
     ) -> "KeyedEvents":
         """Return the events of one group, a row each; tracks are its columns."""
         group_start, rows = np.array([0, len(key_start) - 1]), np.arange(len(times_ms))
@@ -102,7 +102,7 @@ class GroupEvents(NamedTuple):
     key_start: Int64s  # int64 `(keys + 1,)`, where each key's events begin
     times_ms: Int64s  # int64 `(events,)`
     values: Int64s  # int64 `(columns, events)`, in the order of the group's layout
-    nulls: npt.NDArray[np.bool_]  # bool `(columns, events)`, where an event has no value; `values` means nothing there
+    nulls: Flags  # bool `(columns, events)`, where an event has no value; `values` means nothing there
     pool: npt.NDArray[np.uint8]  # uint8, heads, pages at hand and ids
     id_start: Int64s  # int64 `(events,)`, where the id of each begins in the pool
     id_length: Int64s  # int64 `(events,)`
@@ -148,7 +148,7 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
     return of_group
 
 
-def are_settled(plan: GroupPlan, heads: ByteStrings, paging: Paging) -> npt.NDArray[np.bool_]:
+def are_settled(plan: GroupPlan, heads: ByteStrings, paging: Paging) -> Flags:
     """Return which timelines of a group surely lie as they would be laid down now, bool `(keys,)`."""
     group = plan.group
     return _settled(*heads, group.generation, len(group.measures), plan.tiers, plan.horizon_ms, paging.hot_cells)

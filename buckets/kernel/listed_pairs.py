@@ -7,8 +7,8 @@ least and the greatest value, which are the same but where there is none.
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Int64s
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.window_edges import Edges
@@ -22,8 +22,8 @@ VALUES: Final = 2
 class Pairs(NamedTuple):
     """The list."""
 
-    used: npt.NDArray[np.int64]  # int64 `(1,)`, how much of it is used
-    listed: npt.NDArray[np.int64]  # int64 `(capacity,)`
+    used: Int64s  # int64 `(1,)`, how much of it is used
+    listed: Int64s  # int64 `(capacity,)`
 
 
 @allocating

@@ -11,9 +11,9 @@ A list depends on the events before the event's own period alone, so the events 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.component import AVG, COUNT, MIN, PERIODS, SUM
+from buckets.arrays import Int64s
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.context import Context
 from buckets.kernel.listed_pairs import Pairs
@@ -31,11 +31,11 @@ NO_PERIODS = -1
 class ListedPeriods(NamedTuple):
     """The list of each feature that was made last: int64 `(features,)` each."""
 
-    step: npt.NDArray[np.int64]  # the day or step of its event
-    changes: npt.NDArray[np.int64]  # what `Edges.changes` was then; UNKNOWN where it holds for that event alone
-    width_ms: npt.NDArray[np.int64]  # the width of buckets where its window begins
-    begin: npt.NDArray[np.int64]  # where it begins
-    periods: npt.NDArray[np.int64]  # how many periods it has
+    step: Int64s  # the day or step of its event
+    changes: Int64s  # what `Edges.changes` was then; UNKNOWN where it holds for that event alone
+    width_ms: Int64s  # the width of buckets where its window begins
+    begin: Int64s  # where it begins
+    periods: Int64s  # how many periods it has
 
 
 def period_room(features: FeatureArrays, windows: Windows) -> int:

@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s
+
 EVALUATED: Final = 0
 TOO_LATE: Final = 1
 DUPLICATE: Final = 2
@@ -21,12 +23,12 @@ class EventOutcomes(NamedTuple):
     # uint8, EVALUATED | TOO_LATE | DUPLICATE | LATE | COLLISION_NOT_KEPT | OVERFLOW | UNJUDGED; the last one is of an
     # event that would have been evaluated, and only fills the timeline
     code: npt.NDArray[np.uint8]
-    applied: npt.NDArray[np.bool_]  # bool, whether it is in the timeline now
-    clock_ms: npt.NDArray[np.int64]  # int64, the key's clock when it arrived
-    other_start: npt.NDArray[np.int64]  # int64, where in the pool the id begins that shares its time; -1 for none
-    other_length: npt.NDArray[np.int64]  # int64
-    rule: npt.NDArray[np.int64]  # int64, the rule whose sum overflowed
-    other_ms: npt.NDArray[np.int64]  # int64, of a duplicate the time of the event that had arrived; not set in others
+    applied: Flags  # bool, whether it is in the timeline now
+    clock_ms: Int64s  # int64, the key's clock when it arrived
+    other_start: Int64s  # int64, where in the pool the id begins that shares its time; -1 for none
+    other_length: Int64s  # int64
+    rule: Int64s  # int64, the rule whose sum overflowed
+    other_ms: Int64s  # int64, of a duplicate the time of the event that had arrived; not set in others
     # int64 `(events, columns, 2)`, of a duplicate the least and the greatest value of the cell of that event, by the
     # columns of its group; not set in others. So the memory of it is that of duplicates.
-    other_values: npt.NDArray[np.int64]
+    other_values: Int64s

@@ -15,9 +15,9 @@ from decimal import Decimal, localcontext
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.component import AVG, FIRST, MAX, MIN, PAIRS, PERIODS
+from buckets.arrays import Flags, Int32s, Int64s
 from buckets.config.engine import EngineSettings, Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
@@ -44,8 +44,6 @@ _ALWAYS = INT64_MIN, INT64_MAX
 _RISING, _FALLING = (ABOVE, AT_LEAST), (BELOW, AT_MOST)
 _CODES = {">": ABOVE, ">=": AT_LEAST, "<": BELOW, "<=": AT_MOST, "=": EXACTLY, "!=": NOT}
 
-Int64s = npt.NDArray[np.int64]
-
 
 class FeatureArrays(NamedTuple):
     """The different features of a group's evaluated rules, in the order in which rules name them, one element each."""
@@ -62,8 +60,8 @@ class FeatureArrays(NamedTuple):
     steps: Int64s
     window: Int64s  # int64, the window's index in `GroupPlan.windows`
     patience_ms: Int64s  # int64, how far behind its key's clock an event may be to be evaluated
-    on_trial: npt.NDArray[np.bool_]  # bool, whether its rules are on trial (SHADOW), which changes nothing for others
-    resets: npt.NDArray[np.bool_]  # bool, whether its one rule counts from the start again after it has fired
+    on_trial: Flags  # bool, whether its rules are on trial (SHADOW), which changes nothing for others
+    resets: Flags  # bool, whether its one rule counts from the start again after it has fired
     resets_from_ms: Int64s  # int64, the first time of an event at which it does; its rule is not in effect before
     resets_until_ms: Int64s  # int64, the first time at which it does not any more
     # int64, where its rules begin in `RuleArrays`: those that fire above their limit, lowest limit first
@@ -95,15 +93,15 @@ class Windows(NamedTuple):
     per_period: Int64s
     step_ms: Int64s
     # bool `(windows,)`, whether it has a length alone, and ends with its event: of most, nothing else is looked at
-    is_plain: npt.NDArray[np.bool_]
+    is_plain: Flags
 
 
 class RuleArrays(NamedTuple):
     """The evaluated rules of a group, feature by feature, one element each."""
 
-    number: npt.NDArray[np.int32]  # int32, the rule's index in `GroupPlan.rules`, or that of a part after them
+    number: Int32s  # int32, the rule's index in `GroupPlan.rules`, or that of a part after them
     # bool, whether its feature is an average, which is compared with all digits of its limit
-    is_average: npt.NDArray[np.bool_]
+    is_average: Flags
     # int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT; none of these meets a null. EVERY of a
     # part, which has a row for every event.
     comparison: Int64s
@@ -123,8 +121,8 @@ class GroupPlan:
     reach_ms: Int64s  # int64 `(rules + parts,)`, how far each window reaches back
     windows: Windows  # the different windows
     # bool, shape `(measures,)`: whether some rule asks for a measure's min or max
-    needs_extremes: npt.NDArray[np.bool_]
-    is_text: npt.NDArray[np.bool_]  # bool, shape `(measures,)`: whether a column holds texts
+    needs_extremes: Flags
+    is_text: Flags  # bool, shape `(measures,)`: whether a column holds texts
     horizon_ms: int  # longest window of all live rules, plus allowed lateness
     late: int  # late policy, ADD | EVALUATE | DROP
     collision: int  # collision policy, KEEP | KEEP_FIRST | REPLACE

@@ -21,9 +21,9 @@ and is left out.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.component import COUNT_DISTINCT, MODE, PAIRS, PERCENTILE
+from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import hash_bytes
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import FeatureArrays
@@ -41,25 +41,25 @@ class RankedValues(NamedTuple):
     Features of the same column, window and events share one, but the mode has its own.
     """
 
-    table: npt.NDArray[np.int64]  # int64 `(features,)`, the table of each feature; -1 for none
-    to_come: npt.NDArray[np.int64]  # int64 `(columns, events)`, the values of all events of the call
-    nulls_to_come: npt.NDArray[np.bool_]  # bool `(columns, events)`, which of them are not there
-    key_end: npt.NDArray[np.int64]  # int64 `(1,)`, the event after the last one of the key at hand
-    first: npt.NDArray[np.int64]  # the first cell whose value is counted
-    end: npt.NDArray[np.int64]  # the cell after the last
+    table: Int64s  # int64 `(features,)`, the table of each feature; -1 for none
+    to_come: Int64s  # int64 `(columns, events)`, the values of all events of the call
+    nulls_to_come: Flags  # bool `(columns, events)`, which of them are not there
+    key_end: Int64s  # int64 `(1,)`, the event after the last one of the key at hand
+    first: Int64s  # the first cell whose value is counted
+    end: Int64s  # the cell after the last
     # what `Edges.changes` was when they were counted; another number means that the counts hold no more
-    changes: npt.NDArray[np.int64]
-    sorted_for: npt.NDArray[np.int64]  # what `key_end` was when values were sorted
-    different: npt.NDArray[np.int64]  # how many different values are known
-    leaves: npt.NDArray[np.int64]  # how many leaves the tree has, a power of two
-    events: npt.NDArray[np.int64]  # how many events the tree counts
-    value: npt.NDArray[np.int64]  # int64 `(tables, capacity)`, the different values, sorted
-    room: npt.NDArray[np.int64]  # int64 `(capacity,)`, for sorting
+    changes: Int64s
+    sorted_for: Int64s  # what `key_end` was when values were sorted
+    different: Int64s  # how many different values are known
+    leaves: Int64s  # how many leaves the tree has, a power of two
+    events: Int64s  # how many events the tree counts
+    value: Int64s  # int64 `(tables, capacity)`, the different values, sorted
+    room: Int64s  # int64 `(capacity,)`, for sorting
     # int64 `(tables, capacity)`, of each cell in `[first, end)` the rank that was counted; below 0 for none
-    rank: npt.NDArray[np.int64]
-    texts: npt.NDArray[np.int64]  # int64 `(slots,)`, room for a table of the places of texts
+    rank: Int64s
+    texts: Int64s  # int64 `(slots,)`, room for a table of the places of texts
     # int64 `(tables, 4 * capacity)`, the root at 1, the children of node n at 2n and 2n + 1
-    tree: npt.NDArray[np.int64]
+    tree: Int64s
 
 
 @leaf
@@ -306,18 +306,18 @@ _FREE = 0
 class DistinctValues(NamedTuple):
     """The tables of all features that count different values: int64 `(tables,)` unless said otherwise."""
 
-    table: npt.NDArray[np.int64]  # int64 `(features,)`, the table of each feature; -1 for none
-    first: npt.NDArray[np.int64]  # the first cell whose value is in the table
-    end: npt.NDArray[np.int64]  # the cell after the last
+    table: Int64s  # int64 `(features,)`, the table of each feature; -1 for none
+    first: Int64s  # the first cell whose value is in the table
+    end: Int64s  # the cell after the last
     # what `Edges.changes` was when the table was built; another number means that it holds no more
-    changes: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int64]  # how many slots are in use
-    taken: npt.NDArray[np.int64]  # how many of these have a value, be it one that has left
-    different: npt.NDArray[np.int64]  # how many different values the cells hold
-    events: npt.NDArray[np.int64]  # how many events the table counts
+    changes: Int64s
+    slots: Int64s  # how many slots are in use
+    taken: Int64s  # how many of these have a value, be it one that has left
+    different: Int64s  # how many different values the cells hold
+    events: Int64s  # how many events the table counts
     # int64 `(tables, capacity, 3)`: a value, that of the second column, and 1 more than how often both stand in the
     # cells; 0 where the slot is free
-    slot: npt.NDArray[np.int64]
+    slot: Int64s
 
 
 @leaf

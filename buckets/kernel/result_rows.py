@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Flags, Int32s, Int64s
 from buckets.compiled import allocating, leaf
 from buckets.kernel.context import Context
 from buckets.kernel.window_edges import Edges
@@ -14,23 +14,23 @@ from buckets.timeline.timeline import Timeline, first_ending_at_or_after
 class Rows(NamedTuple):
     """Results, one row for an event and a rule: arrays of one length."""
 
-    event: npt.NDArray[np.int64]  # int64, the event's index in `KeyedEvents`
-    rule: npt.NDArray[np.int32]  # int32, the rule's index in the plan
-    whole: npt.NDArray[np.int64]  # int64, the value in scaled units
-    micro: npt.NDArray[np.int32]  # int32, millionths of a unit, for averages
-    lower_whole: npt.NDArray[np.int64]  # int64, the least that the value of `tail: all` can be
-    lower_micro: npt.NDArray[np.int32]  # int32
-    upper_whole: npt.NDArray[np.int64]  # int64, the greatest that it can be
-    upper_micro: npt.NDArray[np.int32]  # int32
+    event: Int64s  # int64, the event's index in `KeyedEvents`
+    rule: Int32s  # int32, the rule's index in the plan
+    whole: Int64s  # int64, the value in scaled units
+    micro: Int32s  # int32, millionths of a unit, for averages
+    lower_whole: Int64s  # int64, the least that the value of `tail: all` can be
+    lower_micro: Int32s  # int32
+    upper_whole: Int64s  # int64, the greatest that it can be
+    upper_micro: Int32s  # int32
     # int64, how many events the window holds, its edge's bucket counted as the value counts it
-    event_count: npt.NDArray[np.int64]
-    count_lower: npt.NDArray[np.int64]  # int64, the fewest that it can hold
-    count_upper: npt.NDArray[np.int64]  # int64, the most that it can hold
-    fired: npt.NDArray[np.bool_]  # bool
-    exact: npt.NDArray[np.bool_]  # bool, whether lower and upper bound are the same, before an average is rounded
-    certain: npt.NDArray[np.bool_]  # bool, whether every value between the bounds fires, or none does
+    event_count: Int64s
+    count_lower: Int64s  # int64, the fewest that it can hold
+    count_upper: Int64s  # int64, the most that it can hold
+    fired: Flags  # bool
+    exact: Flags  # bool, whether lower and upper bound are the same, before an average is rounded
+    certain: Flags  # bool, whether every value between the bounds fires, or none does
     # bool; where it is False the rule is on trial and its sum passes 64 bits: only event and rule are set
-    fits: npt.NDArray[np.bool_]
+    fits: Flags
 
 
 @allocating

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s, read_only
 from buckets.byte_strings import ByteStrings, fixed
 from buckets.errors import BucketsError
 from buckets.kernel.group_plans import GroupPlans, join_plans
@@ -16,7 +17,6 @@ from buckets.kernel.needed_pages import choose_pages, score_groups
 from buckets.kernel.outcome import EventOutcomes
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
-from buckets.read_only import read_only
 from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory
 from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
@@ -25,7 +25,6 @@ from buckets.timeline.tiers import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)  # How timelines are cut; measured, see DESIGN.md
 NO_RESET: Final = FROM_THE_BEGINNING  # Stands for the time of a reset that has never been
-Int64s = npt.NDArray[np.int64]
 PageReader = Callable[[Sequence[tuple[int, int]]], list[bytes]]
 """Reads pages, each given as the index of its key and its number."""
 
@@ -51,9 +50,9 @@ class Scored:
     # are set, and parts are numbered after the rules
     beyond: Rows
     heads: ByteStrings  # the keys' new heads
-    clocks_ms: npt.NDArray[np.int64]  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
+    clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
     # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
-    since_ms: npt.NDArray[np.int64]
+    since_ms: Int64s
     pages: list[Page]  # the pages that changed
     # int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never
     reset_ms: Int64s
@@ -76,7 +75,7 @@ class ScoredGroups:
     counts: Int64s  # int64 `(groups, OUTCOMES)`, how many events of each group came to each outcome
     # bool `(groups,)`, whether nothing is to be told of a group: there is no row, and each event was evaluated without
     # meeting another one of its time
-    are_quiet: npt.NDArray[np.bool_]
+    are_quiet: Flags
     rows: Rows  # results, by the events, rules and parts of their group
     row_start: Int64s  # int64 `(groups + 1,)`, where the rows of each group begin
     heads: ByteStrings  # the keys' new heads
@@ -233,9 +232,7 @@ def _reset_ms(plan: GroupPlan, from_ms: Int64s) -> Int64s:
     return np.where(of_rules == FROM_THE_BEGINNING, NO_RESET, of_rules - 1)
 
 
-def _read_needed(
-    directory: Directory, read_pages: PageReader, page_at: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> tuple[npt.NDArray[np.uint8], Int64s]:
     """Read the pages that are marked.
 
     Returns:

@@ -21,8 +21,8 @@ Edges move forward with the events, in amortised O(1); what a stretch holds is a
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import BEFORE_ITSELF, Windows
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
@@ -37,31 +37,31 @@ UNKNOWN = -1
 class Edges(NamedTuple):
     """Where the windows of the event at hand begin: arrays of shape `(windows,)` where nothing else is said."""
 
-    start: npt.NDArray[np.int64]  # int64, the first cell of the stretch
-    end: npt.NDArray[np.int64]  # int64, the cell after it
-    inside: npt.NDArray[np.int64]  # int64, the first cell that is surely inside the window
-    last: npt.NDArray[np.int64]  # int64, the cell after the last that is surely inside
-    is_uncertain: npt.NDArray[np.bool_]  # bool, whether a part of the stretch may be inside too
-    width_ms: npt.NDArray[np.int64]  # int64, width of the bucket that the edge falls into, where it is uncertain
-    covered_ms: npt.NDArray[np.int64]  # int64, how much of that the window covers
-    seen_start: npt.NDArray[np.int64]  # int64, stretch for which the following holds; UNKNOWN for none
-    seen_end: npt.NDArray[np.int64]  # int64
-    event_count: npt.NDArray[np.int64]  # int64, events in the stretch
-    first_ms: npt.NDArray[np.int64]  # int64, time of its first event
-    last_ms: npt.NDArray[np.int64]  # int64, time of its last event
-    extremes: npt.NDArray[np.int64]  # int64 `(2, columns, windows)`, least and greatest value
-    plus: npt.NDArray[np.int64]  # int64 `(2, columns, windows)`, sum of positive values, a normal pair
-    minus: npt.NDArray[np.int64]  # int64 `(2, columns, windows)`, sum of negative values without its sign
-    nulls: npt.NDArray[np.int64]  # int64 `(columns, windows)`, events without a value
+    start: Int64s  # int64, the first cell of the stretch
+    end: Int64s  # int64, the cell after it
+    inside: Int64s  # int64, the first cell that is surely inside the window
+    last: Int64s  # int64, the cell after the last that is surely inside
+    is_uncertain: Flags  # bool, whether a part of the stretch may be inside too
+    width_ms: Int64s  # int64, width of the bucket that the edge falls into, where it is uncertain
+    covered_ms: Int64s  # int64, how much of that the window covers
+    seen_start: Int64s  # int64, stretch for which the following holds; UNKNOWN for none
+    seen_end: Int64s  # int64
+    event_count: Int64s  # int64, events in the stretch
+    first_ms: Int64s  # int64, time of its first event
+    last_ms: Int64s  # int64, time of its last event
+    extremes: Int64s  # int64 `(2, columns, windows)`, least and greatest value
+    plus: Int64s  # int64 `(2, columns, windows)`, sum of positive values, a normal pair
+    minus: Int64s  # int64 `(2, columns, windows)`, sum of negative values without its sign
+    nulls: Int64s  # int64 `(columns, windows)`, events without a value
     # int64 `(1,)`, how often other cells than a new last one have changed, or another timeline was begun
-    changes: npt.NDArray[np.int64]
+    changes: Int64s
     # int64, the first time that counts since the window was reset; FROM_THE_BEGINNING where it never was
-    from_ms: npt.NDArray[np.int64]
+    from_ms: Int64s
     # int64 each, of windows of sessions: where the session of the latest event begins that was looked at, the cell of
     # that event, and what `changes` was then
-    session_start: npt.NDArray[np.int64]
-    session_own: npt.NDArray[np.int64]
-    session_changes: npt.NDArray[np.int64]
+    session_start: Int64s
+    session_own: Int64s
+    session_changes: Int64s
 
 
 @allocating

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Int64s
 from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, prefixes_of
 
 _NO_VALUES: Final[Mapping[str, str]] = MappingProxyType({})
@@ -55,7 +56,6 @@ class Entry:
 Changes = Mapping[str, Entry | None]  # By key, its entry from now on; None where it is removed
 
 
-Int64s = npt.NDArray[np.int64]
 _HASH: Final = "hash"
 _FORM: Final = "keys"
 _FIXED: Final = {

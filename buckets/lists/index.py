@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Flags, Int64s
 from buckets.errors import BucketsError
 from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, concatenated, hashes_of, table_of
 from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, networks_around, prefixes_of
@@ -101,14 +101,14 @@ class ListIndex:
         entries = zip(keys, self.get_all(keys), strict=True)
         return next(((found, entry) for found, entry in entries if entry is not None), None)
 
-    def contain(self, keys: pa.Array, times_ms: npt.NDArray[np.int64]) -> pa.BooleanArray:
+    def contain(self, keys: pa.Array, times_ms: Int64s) -> pa.BooleanArray:
         """Return whether it has keys that count at some times, both `(rows,)`; null where the key is."""
         found = np.zeros(len(keys), np.bool_)
         for looked_up in self._look_up(keys):
             found |= looked_up.counting(times_ms)
         return pa.array(found, mask=keys.is_null().to_numpy(zero_copy_only=False))
 
-    def values(self, keys: pa.Array, times_ms: npt.NDArray[np.int64], name: str) -> pa.Array:
+    def values(self, keys: pa.Array, times_ms: Int64s, name: str) -> pa.Array:
         """Return a value of keys at some times, both `(rows,)`; null where the key is, or there is none.
 
         Of networks, the most specific one counts that contains the address and has not expired.
@@ -132,9 +132,9 @@ class _LookedUp:
     """What a list has for keys, each different one looked for once."""
 
     index: ListIndex  # the list
-    codes: npt.NDArray[np.int64]  # int64 `(rows,)`, each row's key; 0 where it is null
-    is_null: npt.NDArray[np.bool_]  # bool `(rows,)`
-    rows: npt.NDArray[np.int64]  # int64 `(keys,)`, the key's row in the base; -1 where that does not count
+    codes: Int64s  # int64 `(rows,)`, each row's key; 0 where it is null
+    is_null: Flags  # bool `(rows,)`
+    rows: Int64s  # int64 `(keys,)`, the key's row in the base; -1 where that does not count
     changed: Mapping[int, Entry]  # by the number of a key, its entry since the base
 
     @classmethod
@@ -156,7 +156,7 @@ class _LookedUp:
         codes = coded.indices.fill_null(0).to_numpy().astype(np.int64)
         return cls(index, codes, is_null, rows, changed)
 
-    def counting(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def counting(self, times_ms: Int64s) -> Flags:
         """Return which rows have a key with an entry that counts at their time."""
         there, limited, until_ms = (
             self.rows >= 0,
@@ -171,7 +171,7 @@ class _LookedUp:
             there[number] = True
             limited[number], until_ms[number] = entry.until_ms is not None, entry.until_ms or 0
         codes = self.codes
-        counting: npt.NDArray[np.bool_] = there[codes] & (~limited[codes] | (times_ms < until_ms[codes]))
+        counting: Flags = there[codes] & (~limited[codes] | (times_ms < until_ms[codes]))
         return counting & ~self.is_null
 
     def values(self, name: str) -> pa.Array:
@@ -183,9 +183,6 @@ class _LookedUp:
         for number, entry in self.changed.items():
             texts[number] = entry.values.get(name)
         return pa.array(texts, pa.string())
-
-
-Flags = npt.NDArray[np.bool_]
 
 
 def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, Entry | None] | None, int]:
@@ -218,7 +215,7 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
     return index.with_changes(changes), changes, count
 
 
-def _differs(base: ListBase, read: ListBase, at: npt.NDArray[np.int64]) -> Flags:
+def _differs(base: ListBase, read: ListBase, at: Int64s) -> Flags:
     """Return which rows of what was read are in a base with another entry."""
     rows = pa.array(at, mask=at < 0)
     differs = np.zeros(len(read), np.bool_)
@@ -247,9 +244,9 @@ class ListsAt:
     """Lists as they are at the events of which a condition is evaluated."""
 
     lists: Lists  # the lists
-    times_ms: npt.NDArray[np.int64]  # int64 `(rows,)`, when each event happened
+    times_ms: Int64s  # int64 `(rows,)`, when each event happened
 
-    def take(self, rows: npt.NDArray[np.int64]) -> "ListsAt":
+    def take(self, rows: Int64s) -> "ListsAt":
         """Return the same at some of the events, each as often as it is named."""
         return ListsAt(self.lists, self.times_ms[rows])
 

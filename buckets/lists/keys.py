@@ -15,9 +15,10 @@ from functools import cache
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from buckets.arrays import Flags, Int64s
 
 MOST_PARTS: Final = 4  # Columns of the longest key
 LONGEST_KEY: Final = 1_000  # Characters of the longest key
@@ -169,14 +170,12 @@ def _address_text(version: int, number: int) -> str:
     return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))
 
 
-def _mask(width: int, bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _mask(width: int, bits: Int64s) -> Int64s:
     """Return the masks of prefixes of so many bits, int64."""
     return (1 << width) - (np.int64(1) << (width - bits))
 
 
-def _ipv4_of(
-    texts: pa.Array, are_addresses: bool = False
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+def _ipv4_of(texts: pa.Array, are_addresses: bool = False) -> tuple[Int64s, Flags, Int64s]:
     """Return the addresses of texts as numbers, which of them are such, and their prefixes, 32 where there is none."""
     parts = pc.extract_regex(texts, _IPV4)
     is_one = parts.is_valid().to_numpy(zero_copy_only=False)
@@ -192,14 +191,12 @@ def _ipv4_of(
     return number, is_one, prefixes.to_numpy().copy()
 
 
-def _ipv4_texts(numbers: npt.NDArray[np.int64], prefixes: pa.Array | pa.Scalar) -> pa.Array:
+def _ipv4_texts(numbers: Int64s, prefixes: pa.Array | pa.Scalar) -> pa.Array:
     octets = [_octets().take(pa.array(numbers >> shift & 255)) for shift in (24, 16, 8, 0)]
     return _joined_by("/", _joined_by(".", *octets), prefixes)
 
 
-def _ipv6_of(
-    texts: pa.Array, octets: npt.NDArray[np.int64], is_ipv4: npt.NDArray[np.bool_]
-) -> tuple[list[int], npt.NDArray[np.bool_]]:
+def _ipv6_of(texts: pa.Array, octets: Int64s, is_ipv4: Flags) -> tuple[list[int], Flags]:
     """Return those of texts that are addresses of IPv6, and which these are; what IPv4 is among them goes there."""
     numbers, is_ipv6 = [], np.zeros(len(texts), np.bool_)
     for place in np.flatnonzero(~is_ipv4).tolist():

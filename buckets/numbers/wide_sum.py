@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Flags, Int32s, Int64s
 from buckets.compiled import compiled, inlined, leaf
 from buckets.numbers.fixed_point import AVERAGE_FACTOR, DIGIT_BLOCK, INT64_MAX, INT64_MIN
 
@@ -151,9 +152,9 @@ def _multiply(whole, micro, factor):
 
 
 def decimals(
-    whole: npt.NDArray[np.int64],
-    micro: npt.NDArray[np.int32],
-    factor: npt.NDArray[np.int64],
+    whole: Int64s,
+    micro: Int32s,
+    factor: Int64s,
     kind: pa.Decimal128Type,
 ) -> pa.Array:
     """Make decimals of one type of values.
@@ -168,7 +169,7 @@ def decimals(
     return pa.Array.from_buffers(kind, len(whole), [None, pa.py_buffer(words)])
 
 
-def decimals_of(scaled: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, kind: pa.Decimal128Type) -> pa.Array:
+def decimals_of(scaled: npt.NDArray[Any], valid: Flags | None, kind: pa.Decimal128Type) -> pa.Array:
     """Make decimals of one type of scaled integers.
 
     Args:

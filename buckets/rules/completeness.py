@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Int64s
 from buckets.duration import DAY_MS
 
 MOST_STRETCHES: Final = 8
@@ -46,7 +46,7 @@ Completeness = tuple[Since, ...]  # In ascending order of both; the first holds 
 FROM_THE_FIRST: Final = (Since(ALWAYS_MS, ALWAYS_MS),)  # Complete since the first event
 
 
-def stretches_of(times_ms: npt.NDArray[np.int64]) -> Stretches:
+def stretches_of(times_ms: Int64s) -> Stretches:
     """Return the stretches of event times, int64 `(events,)`.
 
     Cost: O(events) where they lie within a day, else a sort.
@@ -110,7 +110,7 @@ def at(completeness: Completeness, time_ms: int) -> int:
     return [since.since_ms for since in completeness if since.from_ms <= time_ms][-1]
 
 
-def as_arrays(many: Sequence[Completeness]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def as_arrays(many: Sequence[Completeness]) -> tuple[Int64s, Int64s]:
     """Return several histories with the same steps.
 
     The first array, int64 `(steps,)`, says from when each step holds, the first from `ALWAYS_MS`; the second, int64

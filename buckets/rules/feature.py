@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import (
     ConfigDict,
     Discriminator,
@@ -25,6 +24,7 @@ from buckets.aggregates.aggregate import Aggregate, FieldKind, ValueKind
 from buckets.aggregates.component import COUNT, PAIRS, PERCENTILE, PERIODS, RANK, SUM, ColumnKind, Component
 from buckets.aggregates.over_periods import OVER_PERIODS, OverPeriods
 from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
+from buckets.arrays import Int64s
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSchema, EventTime, Measure
 from buckets.expressions.expression import Expression
@@ -38,8 +38,6 @@ from buckets.rules.steps import MOST_STEPS, StepField, check_step, step_filter, 
 from buckets.rules.this_event import names_this, split_filter, window_fields
 from buckets.time_zone import LONGEST_PERIODS_MS, check_zone, period_starts_ms
 from buckets.validation import A_FIELD, OF_EACH_PERIOD, Checked
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import (
     ConfigDict,
     Field,
@@ -16,11 +15,11 @@ from pydantic import (
 )
 
 from buckets.aggregates.registry import AGGREGATES
+from buckets.arrays import Int64s
 from buckets.duration import DAY_MS, DurationMs, format_duration
 from buckets.time_zone import check_zone, longest_days_ms, period_starts_ms
 from buckets.validation import Checked
 
-Int64s = npt.NDArray[np.int64]
 UTC: Final = "UTC"
 MOST_PERIODS: Final = 1_000  # So many periods a window may hold
 _ODD_OFFSETS_MS: Final = 2 * 366 * DAY_MS  # Since 1972 clocks of all zones differ from UTC by whole minutes

@@ -6,9 +6,9 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Int64s
 from buckets.expressions.expression import COMPARISONS, Expression
 from buckets.expressions.number_functions import Numbers, compared_with_limits, constant, sized
 from buckets.rules.condition import SqlFilter, condition_fields
@@ -31,7 +31,7 @@ class LimitTests:
 
     name: str  # of the feature or field
     # by operator, which rules compare so, ascending, and their numbers, `(rules, 1)`
-    limits: dict[str, tuple[npt.NDArray[np.int64], Numbers]]
+    limits: dict[str, tuple[Int64s, Numbers]]
 
     @classmethod
     def of(cls, tests: Sequence[LimitTest]) -> "LimitTests":

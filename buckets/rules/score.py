@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Annotated, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import PlainSerializer, PlainValidator
 
 from buckets.aggregates.aggregate import ValueKind
+from buckets.arrays import Int64s
 from buckets.events.schema import EventSchema
 from buckets.expressions.evaluation import computed
 from buckets.expressions.expression import ExpressionError
@@ -90,7 +90,7 @@ def scores(
     schema: EventSchema,
     events: int,
     lists: ListsAt | None = None,
-) -> npt.NDArray[np.int64]:
+) -> Int64s:
     """Return the score of so many events; takes what `condition.holds` takes."""
     found = computed(score.expression, {**readable_columns(fields, fields, schema), **features}, events, lists)
     assert isinstance(found, Numbers)

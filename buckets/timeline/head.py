@@ -31,8 +31,8 @@ the time of writing: a reader with more columns takes the missing ones as 0, one
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.numbers import varint
 from buckets.numbers.fixed_point import INT64_MAX
@@ -280,22 +280,22 @@ def _read_raw(data, at, timeline: Timeline, columns, raw, owner, time_ms, from_m
 class Directory(NamedTuple):
     """Entries of several keys: arrays of shape `(entries,)` where nothing else is said."""
 
-    start: npt.NDArray[np.int64]  # int64 `(keys + 1,)`, where each key's entries begin
-    page: npt.NDArray[np.int64]  # int64, the page's number
-    first_ms: npt.NDArray[np.int64]  # int64, from which time on its cells count; earlier ones are past the horizon
-    last_ms: npt.NDArray[np.int64]  # int64, time of its last event
-    cells: npt.NDArray[np.int64]  # int64, how many cells it has
-    event_count: npt.NDArray[np.int64]  # int64, how many events they hold
+    start: Int64s  # int64 `(keys + 1,)`, where each key's entries begin
+    page: Int64s  # int64, the page's number
+    first_ms: Int64s  # int64, from which time on its cells count; earlier ones are past the horizon
+    last_ms: Int64s  # int64, time of its last event
+    cells: Int64s  # int64, how many cells it has
+    event_count: Int64s  # int64, how many events they hold
     # int64, width of the buckets into which its newest cell was folded; 1 for raw events
-    resolution_ms: npt.NDArray[np.int64]
+    resolution_ms: Int64s
     # bool, whether cells before `first_ms` still lie in it; then sums and extremes are those of all
-    is_trimmed: npt.NDArray[np.bool_]
-    is_loaded: npt.NDArray[np.bool_]  # bool, whether its cells are at hand
-    is_changed: npt.NDArray[np.bool_]  # bool, whether its cells are written again
-    extremes: npt.NDArray[np.int64]  # int64 `(2, columns, entries)`
-    plus: npt.NDArray[np.int64]  # int64 `(2, columns, entries)`
-    minus: npt.NDArray[np.int64]  # int64 `(2, columns, entries)`
-    nulls: npt.NDArray[np.int64]  # int64 `(columns, entries)`
+    is_trimmed: Flags
+    is_loaded: Flags  # bool, whether its cells are at hand
+    is_changed: Flags  # bool, whether its cells are written again
+    extremes: Int64s  # int64 `(2, columns, entries)`
+    plus: Int64s  # int64 `(2, columns, entries)`
+    minus: Int64s  # int64 `(2, columns, entries)`
+    nulls: Int64s  # int64 `(columns, entries)`
 
 
 @allocating

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.compiled import allocating, compiled, inlined
 from buckets.errors import BucketsError
@@ -30,14 +31,14 @@ ANY_GENERATION: Final = -1
 class Heads(NamedTuple):
     """What heads say of their keys: int64 arrays of shape `(keys,)` where nothing else is said."""
 
-    start: npt.NDArray[np.int64]  # `(keys + 1,)`, where each head begins in the pool
-    clock_ms: npt.NDArray[np.int64]  # NO_CLOCK where a key is new; after `score_keys`, the clock that it has come to
-    since_ms: npt.NDArray[np.int64]  # since when its timeline is complete; FROM_THE_BEGINNING where it always was
-    generation: npt.NDArray[np.int64]  # that of its group when it was written; 0 where that was not written
-    next_page: npt.NDArray[np.int64]  # the next page number that was never used
-    cells_at: npt.NDArray[np.int64]  # where the newest cells stand; the head's end where there are none
-    cells: npt.NDArray[np.int64]  # how many they are
-    has_nulls: npt.NDArray[np.bool_]  # bool, whether one of them has an event without a value
+    start: Int64s  # `(keys + 1,)`, where each head begins in the pool
+    clock_ms: Int64s  # NO_CLOCK where a key is new; after `score_keys`, the clock that it has come to
+    since_ms: Int64s  # since when its timeline is complete; FROM_THE_BEGINNING where it always was
+    generation: Int64s  # that of its group when it was written; 0 where that was not written
+    next_page: Int64s  # the next page number that was never used
+    cells_at: Int64s  # where the newest cells stand; the head's end where there are none
+    cells: Int64s  # how many they are
+    has_nulls: Flags  # bool, whether one of them has an event without a value
 
 
 @compiled
@@ -152,9 +153,9 @@ def _load_whole(pool, heads, directory, page_start, is_text):
 class HeadSummary:
     """What heads say of their keys: int64 arrays of shape `(keys,)`."""
 
-    clocks_ms: npt.NDArray[np.int64]
-    cells: npt.NDArray[np.int64]
-    pages: npt.NDArray[np.int64]
+    clocks_ms: Int64s
+    cells: Int64s
+    pages: Int64s
 
 
 @compiled
@@ -181,9 +182,9 @@ def _extents(pool, heads, directory):
 class Extents:
     """What timelines hold: int64 arrays of shape `(keys,)`; times are 0 where there is no event."""
 
-    events: npt.NDArray[np.int64]
-    first_ms: npt.NDArray[np.int64]
-    last_ms: npt.NDArray[np.int64]
+    events: Int64s
+    first_ms: Int64s
+    last_ms: Int64s
 
 
 def extents_of(heads: ByteStrings) -> Extents:
@@ -196,7 +197,7 @@ def extents_of(heads: ByteStrings) -> Extents:
     return Extents(*_extents(pool, *read_heads(pool, start, ANY_GENERATION, 0)))
 
 
-def _pool_of(heads: ByteStrings) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def _pool_of(heads: ByteStrings) -> tuple[npt.NDArray[np.uint8], Int64s]:
     """Return heads of known versions, and where each begins."""
     pool, start = heads
     key = unreadable(pool, start)
@@ -220,14 +221,14 @@ def summarise_heads(heads: ByteStrings) -> HeadSummary:
     return HeadSummary(known.clock_ms, known.cells + in_pages, np.diff(directory.start))
 
 
-def clocks_of(heads: ByteStrings, generations: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def clocks_of(heads: ByteStrings, generations: Int64s) -> Int64s:
     """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or of another generation."""
     pool, start = _pool_of(heads)
     known = read_heads(pool, start, ANY_GENERATION, 0)[0]
     return np.where(known.generation == generations, known.clock_ms, NO_CLOCK)
 
 
-def pages_of(heads: ByteStrings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def pages_of(heads: ByteStrings) -> tuple[Int64s, Int64s]:
     """Return the pages of timelines, oldest first: of each the index of its head, and its number; int64 `(pages,)`."""
     pool, start = _pool_of(heads)
     directory = read_heads(pool, start, ANY_GENERATION, 0)[1]
@@ -297,7 +298,7 @@ def _text(pool: npt.NDArray[np.uint8], place: int | None) -> str | None:
     return None if place is None else texts_at(pool, np.array([place]))[0]
 
 
-def texts_at(pool: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def texts_at(pool: npt.NDArray[np.uint8], places: Int64s) -> npt.NDArray[Any]:
     """Return the texts at places of a pool, as objects."""
     different, index = np.unique(places, return_inverse=True)
     texts = np.empty(len(different), object)

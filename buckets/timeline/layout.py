@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.head import (
@@ -33,22 +34,22 @@ from buckets.timeline.timeline import HOT, Timeline, copy_cell, is_null, is_raw,
 class Stretches(NamedTuple):
     """A timeline as gathered, oldest to newest: int64 arrays with room for one more than twice the pages."""
 
-    used: npt.NDArray[np.int64]  # int64 `(1,)`, how many stretches there are
-    owner: npt.NDArray[np.int64]  # the page that stays as it is, as its entry in the directory; HOT for a run of cells
-    first: npt.NDArray[np.int64]  # the first cell of a run
-    end: npt.NDArray[np.int64]  # the cell after its last
+    used: Int64s  # int64 `(1,)`, how many stretches there are
+    owner: Int64s  # the page that stays as it is, as its entry in the directory; HOT for a run of cells
+    first: Int64s  # the first cell of a run
+    end: Int64s  # the cell after its last
 
 
 class Written(NamedTuple):
     """Bytes of pages that were written, or are to be removed."""
 
-    used: npt.NDArray[np.int64]  # int64 `(2,)`, bytes and pages used
+    used: Int64s  # int64 `(2,)`, bytes and pages used
     data: npt.NDArray[np.uint8]  # uint8
-    key: npt.NDArray[np.int64]  # int64 `(pages,)`
-    page: npt.NDArray[np.int64]  # int64 `(pages,)`, its number
+    key: Int64s  # int64 `(pages,)`
+    page: Int64s  # int64 `(pages,)`, its number
     # int64 `(pages,)`, the position after its last byte; it begins where the one before ends
-    end: npt.NDArray[np.int64]
-    is_removed: npt.NDArray[np.bool_]  # bool `(pages,)`
+    end: Int64s
+    is_removed: Flags  # bool `(pages,)`
 
 
 class Layout(NamedTuple):
@@ -57,7 +58,7 @@ class Layout(NamedTuple):
     timeline: Timeline  # the cells of the key at hand; changed
     directory: Directory  # entries of all keys; page numbers are changed
     tiers: Tiers  # the tiers
-    borders: npt.NDArray[np.int64]  # int64 `(tiers,)`, their borders at the key's clock
+    borders: Int64s  # int64 `(tiers,)`, their borders at the key's clock
     paging: Paging  # how timelines are cut
     pool: npt.NDArray[np.uint8]  # uint8, in which the ids lie
     stretches: Stretches  # room for what is gathered

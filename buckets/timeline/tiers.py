@@ -12,8 +12,8 @@ into a bucket is decided by them, not by what a timeline happens to have folded 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Int64s
 from buckets.compiled import inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.timeline import NO_ID, Timeline, forget_text, is_null, is_raw, rebuild
@@ -22,8 +22,8 @@ from buckets.timeline.timeline import NO_ID, Timeline, forget_text, is_null, is_
 class Tiers(NamedTuple):
     """Tiers of buckets, the finest and youngest first: int64 arrays of shape `(tiers,)`; none for `tail: all`."""
 
-    after_ms: npt.NDArray[np.int64]
-    resolution_ms: npt.NDArray[np.int64]
+    after_ms: Int64s
+    resolution_ms: Int64s
 
 
 @inlined

@@ -20,8 +20,8 @@ Sums are exact beyond 64 bits, see `wide_sum`. Appending costs O(1) amortised, i
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Flags, Int32s, Int64s
 from buckets.byte_strings import same_bytes
 from buckets.compiled import allocating, inlined, leaf
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
@@ -37,32 +37,32 @@ _TEXT_LENGTH: Final = (1 << _TEXT_BITS) - 1
 class Timeline(NamedTuple):
     """Cells as flat arrays, with room for `capacity` cells and `columns` measures."""
 
-    size: npt.NDArray[np.int64]  # int64 `(1,)`, the number of cells
-    first_ms: npt.NDArray[np.int64]  # int64 `(capacity,)`, sorted
-    last_ms: npt.NDArray[np.int64]  # int64 `(capacity,)`, sorted; the same as `first_ms` in a raw event
+    size: Int64s  # int64 `(1,)`, the number of cells
+    first_ms: Int64s  # int64 `(capacity,)`, sorted
+    last_ms: Int64s  # int64 `(capacity,)`, sorted; the same as `first_ms` in a raw event
     # int32 `(capacity,)`, the directory's entry of the page that the cell lies in; HOT for none
-    owner: npt.NDArray[np.int32]
-    id_start: npt.NDArray[np.int64]  # int64 `(capacity,)`, where the cell's event id begins in the pool of ids
-    id_length: npt.NDArray[np.int64]  # int64 `(capacity,)`, its length in bytes; NO_ID where the cell is no raw event
-    prefix_count: npt.NDArray[np.int64]  # int64 `(capacity + 1,)`, events in all cells before this one
-    extremes: npt.NDArray[np.int64]  # int64 `(2, columns, capacity)`, least (0) and greatest (1) value
+    owner: Int32s
+    id_start: Int64s  # int64 `(capacity,)`, where the cell's event id begins in the pool of ids
+    id_length: Int64s  # int64 `(capacity,)`, its length in bytes; NO_ID where the cell is no raw event
+    prefix_count: Int64s  # int64 `(capacity + 1,)`, events in all cells before this one
+    extremes: Int64s  # int64 `(2, columns, capacity)`, least (0) and greatest (1) value
     # int64 `(2, columns, capacity)`, sum of the positive values as a normal pair; not set in raw events
-    plus: npt.NDArray[np.int64]
+    plus: Int64s
     # int64 `(2, columns, capacity)`, sum of the negative values without its sign, likewise
-    minus: npt.NDArray[np.int64]
-    nulls: npt.NDArray[np.int64]  # int64 `(columns, capacity)`, how many events have no value; not set in raw events
+    minus: Int64s
+    nulls: Int64s  # int64 `(columns, capacity)`, how many events have no value; not set in raw events
     # int64 `(columns, capacity + 1)`, totals of all cells before this one, upper part
-    total_high: npt.NDArray[np.int64]
-    total_low: npt.NDArray[np.int64]  # int64 `(columns, capacity + 1)`, lower part
+    total_high: Int64s
+    total_low: Int64s  # int64 `(columns, capacity + 1)`, lower part
     # int64 `(columns, capacity + 1)`, events without a value in all cells before this one
-    total_nulls: npt.NDArray[np.int64]
-    stack: npt.NDArray[np.int64]  # int64 `(2, columns, capacity)`, cells smaller (0) or larger (1) than every later one
-    stack_size: npt.NDArray[np.int64]  # int64 `(2, columns)`
+    total_nulls: Int64s
+    stack: Int64s  # int64 `(2, columns, capacity)`, cells smaller (0) or larger (1) than every later one
+    stack_size: Int64s  # int64 `(2, columns)`
     # int64 `(2, 2, columns)`, of each stack before the newest cell came: its size, UNKNOWN where that is not known, and
     # the entry that stood where the newest one stands
-    before_newest: npt.NDArray[np.int64]
-    needs_extremes: npt.NDArray[np.bool_]  # bool `(columns,)`, whether the stacks of a column are kept
-    is_text: npt.NDArray[np.bool_]  # bool `(columns,)`, whether the values of a column are places of texts
+    before_newest: Int64s
+    needs_extremes: Flags  # bool `(columns,)`, whether the stacks of a column are kept
+    is_text: Flags  # bool `(columns,)`, whether the values of a column are places of texts
 
 
 @allocating

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Int64s
 from buckets.events.arrivals import DeadLetter
 from buckets.outputs.columns import DEAD_LETTER_COLUMNS
 
@@ -52,9 +52,6 @@ def _repeats(ordered: pa.Table, names: Iterable[str]) -> pa.BooleanArray:
         equal = pc.or_(pc.fill_null(pc.equal(row, before), False), both_missing)
         same = pc.and_(same, equal.combine_chunks())
     return pa.concat_arrays([pa.repeat(False, min(len(ordered), 1)), same])
-
-
-Int64s = npt.NDArray[np.int64]
 
 
 def arrival(table: pa.Table) -> list[Int64s]:

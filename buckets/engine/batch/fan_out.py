@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import concatenated
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
@@ -51,15 +51,15 @@ from buckets.rules.role import AS, asked_field, asks_alerts, counted_field, has_
 from buckets.rules.rule_set import RuleSet
 
 
-def judged_flags(events: pa.Table) -> npt.NDArray[np.bool_]:
+def judged_flags(events: pa.Table) -> Flags:
     """Return whether rules are evaluated at events, bool `(events,)`."""
     return _flags_of(events[JUDGED].combine_chunks() if JUDGED in events.column_names else None, len(events))
 
 
-def _flags_of(judged: pa.BooleanArray | None, events: int) -> npt.NDArray[np.bool_]:
+def _flags_of(judged: pa.BooleanArray | None, events: int) -> Flags:
     if judged is None:
         return np.ones(events, np.bool_)
-    flags: npt.NDArray[np.bool_] = judged.fill_null(True).to_numpy(zero_copy_only=False).copy()
+    flags: Flags = judged.fill_null(True).to_numpy(zero_copy_only=False).copy()
     return flags
 
 
@@ -98,9 +98,6 @@ def with_own_fields(arrived: EventsByKey, group: Group, schema: EventSchema) -> 
         values = pa.array([key[name] for key in keys], ARROW_TYPES[schema.attributes[name]])
         events = events.append_column(attribute_column(name), values.take(pa.array(arrived.codes)))
     return arrived._replace(events=events)
-
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -183,7 +180,6 @@ class KeyedTable(EventFields):
         return events_json(schema, taken["event_id"].to_pylist(), taken["time_ms"].to_pylist(), fields)
 
 
-Flags = npt.NDArray[np.bool_]
 UNREADABLE = "unreadable"  # What is wrong with dead letters of which no field can be read
 SAMPLED = 200  # At most so many times of arrival are counted in one batch of rows
 

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Int64s
+
 if TYPE_CHECKING:
     from buckets.engine.batch.partitioner import Partitioned
 
-Int64s = npt.NDArray[np.int64]
 Seen = Sequence[Sequence[int]]  # Hashes of keys, each with a hash of a partition in which it was seen
 SAMPLED_KEYS = 256  # Keys that are looked at, of each group
 _SHARD = 0

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Int32s, Int64s
 from buckets.byte_strings import ByteStrings, same_bytes
 from buckets.compiled import allocating, compiled, copy_bytes, leaf
 from buckets.numbers.varint import crc32
 
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 _NONE = -1
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Int32s, Int64s
 from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.batch.dead_letters import arrival, ascend, whole
 from buckets.engine.batch.partitioner import Partitioned, sort_by_code
@@ -21,8 +22,6 @@ from buckets.engine.batch.payload import SHARD
 from buckets.engine.storage.shard_store import GROUP_BYTES, column_of, strings_of, texts_of
 from buckets.kernel.keyed_events import ASKS, COUNTS, FILLS
 
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 Int8s = npt.NDArray[np.int8]
 MOST_TOGETHER = 50_000  # Events of keys: of more, each shard by itself takes less memory, and no longer
 _ALIGNED = 8

@@ -6,14 +6,13 @@ An entry is a varint of twice the key's length, plus 1 where the key's clock is 
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Int64s
 from buckets.byte_strings import ByteStrings, fixed
 from buckets.compiled import compiled, copy_bytes, leaf
 from buckets.errors import BucketsError
 from buckets.numbers.varint import LONGEST, read_count, read_signed, write, write_signed
 
-Int64s = npt.NDArray[np.int64]
 NOT_NOTED: Final = 2**63 - 1  # Stands for the clock of a key whose clock is not noted: later than any
 
 

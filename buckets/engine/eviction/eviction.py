@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
+from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings, concatenated
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Scheduled
@@ -30,7 +30,6 @@ from buckets.rules.rule_set import RuleSet
 from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
-Int64s = npt.NDArray[np.int64]
 _NO_GENERATION = -1  # That of no head: of groups that are gone
 
 
@@ -40,7 +39,7 @@ class ScoredKeys(NamedTuple):
     keys: GroupedKeys  # the keys
     group_start: Int64s  # int64 `(groups + 1,)`, where those of each group begin
     clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
-    are_new: npt.NDArray[np.bool_]  # bool `(keys,)`, which had no timeline
+    are_new: Flags  # bool `(keys,)`, which had no timeline
 
     @classmethod
     def of(cls, keys: GroupedKeys, heads: ByteStrings, scored: ScoredGroups) -> "ScoredKeys":

@@ -26,8 +26,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.engine.batch.partitioner import number_pairs, sort_by_code
 from buckets.engine.eviction.chunks import NOT_NOTED, read_chunks, write_chunks
@@ -43,8 +43,6 @@ SPARE_VISITS = 64
 MOST_LEFT = 64  # So many schedules stay in the memory of a process
 SLOTS_IN_HORIZON = 8
 LONG_AGO_MS = -(2**62)
-Int64s = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
 
 
 class Scheduled(NamedTuple):
@@ -152,7 +150,7 @@ class EvictionSchedule:
         until_ms = (np.where(lags, shard_ms, clocks_ms) // step_ms + 1) * step_ms
         self._add(keys, until_ms, np.where(lags, clocks_ms, NOT_NOTED))
 
-    def enter_visited(self, visited: Scheduled, clocks_ms: Int64s, horizons_ms: Mapping[str, int]) -> Booleans:
+    def enter_visited(self, visited: Scheduled, clocks_ms: Int64s, horizons_ms: Mapping[str, int]) -> Flags:
         """Enter those of visited keys that stay, and note until when the others were needed.
 
         A key that may be idle is entered for an eighth of the horizon, with its clock.
@@ -170,7 +168,7 @@ class EvictionSchedule:
         is_known = clocks_ms != NO_CLOCK
         live = is_known & ((clocks_ms >= from_ms) | (clocks_ms > noted_ms))
         doubtful = ~live & is_known & (noted_ms == NOT_NOTED)
-        stays: Booleans = live | doubtful
+        stays: Flags = live | doubtful
         gone = np.flatnonzero(is_known & ~stays)
         latest_ms = np.full(len(keys.group_ids), NO_CLOCK)
         np.maximum.at(latest_ms, keys.groups[gone], clocks_ms[gone])

@@ -22,11 +22,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Int64s, read_only
 from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled, leaf
 from buckets.engine.storage.shard_store import GROUP_BYTES
 from buckets.numbers.varint import crc32
-from buckets.read_only import read_only
 from buckets.timeline.head import NO_CLOCK
 
 VOTERS: Final = 63
@@ -40,10 +40,10 @@ class _Voters(NamedTuple):
 
     identities: npt.NDArray[np.uint8]  # uint8 `(groups, GROUP_BYTES)`
     hashes: npt.NDArray[np.uint32]  # uint32 `(groups, VOTERS)`, the hash of the key of each
-    clocks_ms: npt.NDArray[np.int64]  # int64 `(groups, VOTERS)`, its clock
-    counts: npt.NDArray[np.int64]  # int64 `(groups,)`, how many there are
+    clocks_ms: Int64s  # int64 `(groups, VOTERS)`, its clock
+    counts: Int64s  # int64 `(groups,)`, how many there are
     # int64 `(groups,)`, the greatest time that more than half of them have come to; NO_CLOCK where they are too few
-    medians_ms: npt.NDArray[np.int64]
+    medians_ms: Int64s
 
     def take(self, groups: Sequence[int]) -> "_Voters":
         """Return those of some groups."""
@@ -162,9 +162,9 @@ class ShardClock:
     def note(
         self,
         group_ids: Sequence[str],
-        group_start: npt.NDArray[np.int64],
+        group_start: Int64s,
         state_keys: ByteStrings,
-        clocks_ms: npt.NDArray[np.int64],
+        clocks_ms: Int64s,
     ) -> dict[str, int | None]:
         """Let keys vote that had events, one group after the other.
 

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from json import JSONEncoder
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.policies import Decided, Fired
 from buckets.events.arrivals import INGESTED
 from buckets.outputs.columns import TIME, VARIANT_OUTPUTS, columns_of
 from buckets.rules.rule import Rule
 
-Int64s = npt.NDArray[np.int64]
 _WRITE_JSON = JSONEncoder(ensure_ascii=False).encode
 _POSITION = ("source", "source_order", "position")
 

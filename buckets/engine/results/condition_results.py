@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Flags, Int64s
 from buckets.engine.policies import Fired
 from buckets.engine.results.alerts import FiredRules
 from buckets.engine.values.feature_rules import FeatureValues, Judged, scores_at
@@ -73,10 +73,6 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
     fixed |= {"where": write_filter(named.where)} if named.where != rule.where and not feature.steps else {}
     fixed |= {"group_by": list(named.fields)} if frozenset(named.fields) != frozenset(rule.group_by) else {}
     return json.dumps(fixed, ensure_ascii=False).removesuffix("}")
-
-
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 def fired_rules(judged: Iterable[Judged]) -> Iterator[FiredRules]:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Int64s
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import judged_flags
 from buckets.engine.values.feature_rules import (
@@ -33,7 +34,6 @@ OUTCOMES = ("filtered", "unjudged", "evaluated", "collision", "late", "too_late"
 """What may become of an arrival; where it differs by key, as one may be late for one and not for another, the last one
 of these is told."""
 UNJUDGED, EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(1, len(OUTCOMES))
-Int64s = npt.NDArray[np.int64]
 
 
 class FeatureTable:

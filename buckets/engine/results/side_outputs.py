@@ -4,15 +4,13 @@ import json
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Int64s
 from buckets.engine.values.group_parts import ScoredGroup
 from buckets.engine.values.track_values import compare_duplicates
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, TOO_LATE, UNJUDGED
 from buckets.outputs.columns import COLLISIONS, DUPLICATES, LATE_EVENTS, TIME, columns_of
-
-Int64s = npt.NDArray[np.int64]
 
 
 def late_events(group: ScoredGroup) -> pa.Table | None:

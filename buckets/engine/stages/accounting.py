@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Int64s
 from buckets.engine.batch import payload
 from buckets.engine.batch.key_partitions import Seen, joined_seen
 from buckets.kernel.outcome import (
@@ -242,7 +242,6 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     )
 
 
-Int64s = npt.NDArray[np.int64]
 ARRIVAL = ("source_order", "source", "position")  # The order of arrival
 PIECES = 32  # How many pieces there are: more tasks than that cannot work on the results of a batch at once
 

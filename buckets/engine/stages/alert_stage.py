@@ -16,10 +16,10 @@ from dataclasses import replace
 from itertools import chain, product
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Int64s
 from buckets.config.engine import DuplicateSettings, JobPrecision
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import attribute_column, fan_out, measure_column
@@ -222,9 +222,6 @@ def complete_batch(
     if not scorer.counts:
         return besides, BatchAccount(batch_id, rule_set.version, 0, 0, (), ())
     return besides, account_batch(batch_id, rule_set, read[COUNTS])
-
-
-Int64s = npt.NDArray[np.int64]
 
 
 def fired_parts(scorer: Scorer, payloads: Sequence[bytes], rule_set: RuleSet) -> Iterator[Produced]:

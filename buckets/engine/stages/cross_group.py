@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.aggregates.component import COMPUTED, Computed
+from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import KeyedTable, stored_table, without
@@ -210,8 +211,6 @@ def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
 
 
 PARTS = "parts"  # The output that carries parts to where they meet
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _CLOCK = "clock_ms"
 _NO_FLAGS = np.empty(0, np.bool_)
 _NO_NUMBERS: list[npt.NDArray[Any]] = [np.empty(0, np.int64)] * len(COMPUTED)

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Flags, Int64s
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
@@ -60,7 +60,6 @@ from buckets.outputs import columns
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
-Int64s = npt.NDArray[np.int64]
 COUNTS = "counts"  # The output that carries counts of events, as JSON
 ARRIVED = "arrived"  # The output that carries what tasks have read, for the archive
 ROWS = "rows"  # The output that carries the rows of a DataFrame, as they came
@@ -377,7 +376,7 @@ class Counted:
             if produced.rows or produced.output == PARTS:
                 yield produced
 
-    def add(self, scored: ScoredGroups, are_new: npt.NDArray[np.bool_]) -> None:
+    def add(self, scored: ScoredGroups, are_new: Flags) -> None:
         """Add events by their outcome, and new keys."""
         new_keys = np.diff(np.append(0, np.cumsum(are_new))[scored.events.group_start]).tolist()
         for plan, outcomes, new in zip(scored.plans, scored.counts.tolist(), new_keys, strict=True):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Int64s
 from buckets.byte_strings import fixed
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch.fan_out import EventFields, judged_flags
@@ -23,7 +23,6 @@ from buckets.rules.feature import Track
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
-Int64s = npt.NDArray[np.int64]
 _KEPT = 8  # So many rule sets are remembered: those of events, of alerts, and a few of before
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from buckets.arrays import Int32s, Int64s
 from buckets.byte_strings import ByteStrings, fixed, same_bytes
 from buckets.compiled import compiled, copy_bytes, inlined, read_word
 from buckets.engine.storage.key import ArenaMemory, MemoryPart, PrivateMemory
@@ -36,9 +36,6 @@ _FNV_PRIME, _MIXER, _HALF = np.uint64(0x100000001B3), np.uint64(0xD6E8FEB86659FD
 _31_BITS = np.uint64(0x7FFFFFFF)
 ENTRIES, TABLE = MemoryPart("entries", np.int32, 8), MemoryPart("table", np.int32)
 BUFFER = MemoryPart("buffer", np.uint8)
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.aggregate import FieldKind
+from buckets.arrays import Int64s
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.feature import field_kind
@@ -91,7 +92,7 @@ def _json_writer(name: str, schema: EventSchema) -> Callable[[str], str]:
     return str if kind in ("long", "boolean") else lambda text: encode_basestring(_unescaped(text))
 
 
-def shards_of(group: Group, keys: pa.Array, shards: int) -> npt.NDArray[np.int64]:
+def shards_of(group: Group, keys: pa.Array, shards: int) -> Int64s:
     """Return the shard that holds each key, int64 `(keys,)`: the same in every run and on every machine."""
     of_group = zlib.crc32(group.group_id.encode())
     hashes = [zlib.crc32(key, of_group) for key in keys.cast(pa.binary()).to_pylist()]

@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.storage.arena import PENDING, STORED, Arena
 from buckets.kernel.score import Page, Scored, ScoredGroups
@@ -202,9 +202,6 @@ class ArenaEntries(InColumns):
         return self._arena.keys_of(self._arena.outside_store())
 
 
-Int64s = npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class StoredHeads:
     """The heads of keys, read from a store."""
@@ -237,7 +234,7 @@ class StoredHeads:
         """Write what has changed of the timelines."""
         JoinedHeads([self]).write(scored)
 
-    def write_changed(self, heads: ByteStrings, are_changed: npt.NDArray[np.bool_], pages: Sequence[Page]) -> None:
+    def write_changed(self, heads: ByteStrings, are_changed: Flags, pages: Sequence[Page]) -> None:
         """Write those of the new heads that are changed, and pages."""
         changed = np.flatnonzero(are_changed)
         if len(changed) == heads.size:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from buckets.aggregates.aggregate import Own, Values
 from buckets.aggregates.component import COMPUTED, Computed, joined
+from buckets.arrays import Flags, Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.values.group_parts import ComputedPart, ScoredGroup
 from buckets.engine.values.track_values import counts, has_value, values_of
@@ -29,8 +30,6 @@ from buckets.rules.role import asked_field, counted_field, has_role
 from buckets.rules.rule import Rule, extra_digits
 from buckets.rules.score import SqlScore, scores
 
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _MOST_ROWS = 100_000
 """So many rows, each an event and a condition, are evaluated at once, so that they take little memory."""
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.component import COMPUTED, Computed
+from buckets.arrays import Flags, Int32s, Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.values.pairs import ListedPairs
 from buckets.engine.values.periods import compute_over_periods
@@ -20,8 +21,6 @@ from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import Scored, chosen_rows
 from buckets.rules.feature import Part, holds_texts
 from buckets.timeline.inspection import texts_at
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ScoredGroup:
         """To which time the clock of its key has come with each event."""
         return np.maximum(self.table.column("time_ms"), self.scored.outcomes.clock_ms)
 
-    def warm(self, events: Int64s, rules: npt.NDArray[np.int32] | Int64s) -> npt.NDArray[np.bool_]:
+    def warm(self, events: Int64s, rules: Int32s | Int64s) -> Flags:
         """Return whether the windows of rules, or parts, at events reach no further back than what has been kept."""
         times_ms, plan = self.table.times_ms(events), self.plan
         step = np.searchsorted(plan.complete_from_ms, times_ms, side="right") - 1
@@ -46,7 +45,6 @@ class ScoredGroup:
         return times_ms - plan.reach_ms[rules] >= since_ms
 
 
-Flags = npt.NDArray[np.bool_]
 _VALUES = ("whole", "micro", "event_count")  # What is told of a part all of whose values are known
 
 

@@ -29,6 +29,7 @@ from buckets.aggregates.component import (
     in_words,
 )
 from buckets.aggregates.each_event import entropies, weights
+from buckets.arrays import Flags, Int32s, Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.expressions.expression import THIS
 from buckets.kernel.listed_pairs import OWN, TIME, VALUES
@@ -42,8 +43,6 @@ from buckets.rules.filter import matches
 from buckets.rules.this_event import field_of, window_fields, with_this
 from buckets.timeline.inspection import texts_at
 
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _AT_ONCE = 1_000_000  # So many pairs are filtered together
 
 
@@ -200,7 +199,7 @@ class ListedPairs:
         return np.where(self._beyond, 0, numbers)
 
 
-def _known(whole: Any, micro: npt.NDArray[np.int32], events: Int64s) -> Computed:
+def _known(whole: Any, micro: Int32s, events: Int64s) -> Computed:
     """Return what is known to the last digit."""
     exact = np.ones(len(events), np.bool_)
     return Computed(whole, micro, whole, micro, whole, micro, events, events, events, exact)

@@ -20,13 +20,12 @@ from buckets.aggregates.component import (
     Integers,
     in_words,
 )
+from buckets.arrays import Flags, Int64s
 from buckets.kernel.listed_periods import EVENTS, FEWEST, LOWER, MAYBE, MOST, SIZE, UPPER, VALUE
 from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import AVERAGE_FACTOR
 from buckets.rules.feature import Part
 
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _WORDS = {SUM: 2**32, AVG: AVERAGE_FACTOR}  # How many of the second word of a value make one of the first; else 1
 _SQUARES = ("square_0", "square_1", "square_2", "square_3")
 _FITS = 2**62  # What is smaller may be added once more, and still fits 64 bits

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.aggregates.component import ColumnKind
+from buckets.arrays import Flags, Int64s
 from buckets.engine.batch.fan_out import EventFields
 from buckets.engine.values.group_parts import ScoredGroup
 from buckets.events.schema import EventSchema
@@ -24,8 +25,6 @@ from buckets.rules.filter import Filter, matches, needed_fields
 from buckets.rules.this_event import field_of, names_this, with_this
 from buckets.timeline.timeline import text_place
 
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _UNCOUNTED: dict[ColumnKind, int] = {"least": np.iinfo(np.int64).max, "greatest": np.iinfo(np.int64).min}
 """What an event that does not count has, where that is not 0: a neutral element for min or max."""
 _DIGEST_BITS = 63
@@ -50,7 +49,7 @@ def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int, te
             begin = texts_from + sum(map(len, texts.values()))
             texts[track.of], places[track.of] = _places(fields.fields([track.of])[track.of], begin)
     values, nulls = np.zeros((size, len(fields)), np.int64), np.zeros((size, len(fields)), np.bool_)
-    counted: dict[Filter, npt.NDArray[np.bool_]] = {}
+    counted: dict[Filter, Flags] = {}
     for number, track in tracks.items():
         is_text = track.of is not None and holds_texts(track, fields.schema)
         column = places[str(track.of)] if is_text else _column(track, fields)
@@ -79,7 +78,7 @@ def _places(column: pa.Array, begin: int) -> tuple[bytes, Int64s]:
     return b"".join(texts), places[coded.indices.to_numpy()]
 
 
-def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> npt.NDArray[np.bool_]:
+def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> Flags:
     """Return which events pass a filter, of some of them or of all."""
     size = len(table) if events is None else len(events)
     if not where:
@@ -90,7 +89,7 @@ def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> n
         columns, schema = columns | {name: columns[field_of(name)] for name in names}, with_this(schema)
     mask = matches(where, columns, schema, table.lists)
     assert mask is not None
-    passed: npt.NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
+    passed: Flags = mask.to_numpy(zero_copy_only=False)
     return passed
 
 
@@ -293,11 +292,11 @@ def number_columns(scales: Int64s, are_counts: Flags, schema: EventSchema, rows:
     }
 
 
-def _powers(digits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _powers(digits: Int64s) -> Int64s:
     return np.power(np.int64(10), np.maximum(digits, 0))
 
 
-def _times(whole: npt.NDArray[np.int64], factors: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _times(whole: Int64s, factors: Int64s) -> Int64s:
     """Return counts and scores times what is missing of their factors; an event schema has no other scale so small."""
     if not len(factors) or factors.max() == 1:
         return whole
@@ -307,6 +306,6 @@ def _times(whole: npt.NDArray[np.int64], factors: npt.NDArray[np.int64]) -> npt.
     return whole * factors
 
 
-def _null_without_events(values: pa.Array, events: npt.NDArray[np.int64]) -> pa.Array:
+def _null_without_events(values: pa.Array, events: Int64s) -> pa.Array:
     is_null = events == 0
     return pc.if_else(pa.array(is_null), pa.scalar(None, values.type), values) if is_null.any() else values
