@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.arrays import Flags, Int64s, read_only
-from buckets.compiled import compiled, copy_bytes, inlined, read_word
+from buckets.compiled import compiled, copy_bytes, inlined, leaf, read_word
+
+_FEWEST_SLOTS = 16
 
 
 class ByteStrings(NamedTuple):
@@ -118,6 +120,15 @@ def same_bytes(one, at, other, other_at, length):
             return False
         byte += 1
     return True
+
+
+@leaf
+def slots_for(entries):
+    """Return the slots of a hash table of so many entries: at least twice as many, and a power of two."""
+    slots = np.int64(_FEWEST_SLOTS)
+    while slots < 2 * entries:
+        slots *= 2
+    return slots
 
 
 @inlined

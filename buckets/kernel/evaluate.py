@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from buckets.aggregates.component import AVG, COUNT, MAX, MIN, SUM
 from buckets.arrays import Int64s
-from buckets.byte_strings import hash_bytes
+from buckets.byte_strings import hash_bytes, slots_for
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.bounds import count_in, maybe_in, uncertain_bound, uncertain_value
 from buckets.kernel.context import Context
@@ -199,7 +199,6 @@ def _first(numbers, begin, end):
 
 
 _FREE: Final = 0
-_FEWEST_SLOTS: Final = 16
 
 
 class KnownIds(NamedTuple):
@@ -210,19 +209,10 @@ class KnownIds(NamedTuple):
     time_ms: Int64s  # int64 `(capacity,)`, when its event happened
 
 
-@leaf
-def _slots_for(ids):
-    """Return the slots of a table of so many ids: at least twice as many, and a power of two."""
-    slots = np.int64(_FEWEST_SLOTS)
-    while slots < 2 * ids:
-        slots *= 2
-    return slots
-
-
 @allocating
 def new_known_ids(ids):
     """Make a table with room for so many ids."""
-    capacity = _slots_for(ids)
+    capacity = slots_for(ids)
     return KnownIds(np.zeros(1, np.int64), np.zeros(capacity, np.uint64), np.empty(capacity, np.int64))
 
 
@@ -240,7 +230,7 @@ def learn_id(ids: KnownIds, pool, start, length, time_ms):
 @leaf
 def learn_ids(ids: KnownIds, timeline: Timeline, pool, more):
     """Forget all ids, take in those of a timeline, and have room for more."""
-    ids.slots[0] = _slots_for(timeline.size[0] + more)
+    ids.slots[0] = slots_for(timeline.size[0] + more)
     ids.hash[: ids.slots[0]] = _FREE
     for cell in range(timeline.size[0]):
         if is_raw(timeline, cell):

@@ -24,7 +24,7 @@ import numpy as np
 
 from buckets.aggregates.component import COUNT_DISTINCT, MODE, PAIRS, PERCENTILE
 from buckets.arrays import Flags, Int64s
-from buckets.byte_strings import hash_bytes
+from buckets.byte_strings import hash_bytes, slots_for
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.window_edges import Edges
@@ -106,7 +106,7 @@ def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
         np.empty((tables, capacity), np.int64),
         np.empty(capacity, np.int64),
         np.empty((tables, capacity), np.int64),
-        np.empty(_slots_for(capacity), np.int64),
+        np.empty(slots_for(capacity), np.int64),
         np.empty((tables, 4 * capacity), np.int64),
     )
 
@@ -286,7 +286,7 @@ def share_texts(timeline: Timeline, ranked: RankedValues, column, first, pool) -
 
     Cost: O(cells and events).
     """
-    slots, end = _slots_for(timeline.size[0] + ranked.key_end[0] - first), ranked.key_end[0]
+    slots, end = slots_for(timeline.size[0] + ranked.key_end[0] - first), ranked.key_end[0]
     ranked.texts[:slots] = _FREE
     for cell in range(timeline.size[0]):
         if is_raw(timeline, cell) and not is_null(timeline, column, cell) and timeline.extremes[0, column, cell] != 0:
@@ -298,7 +298,6 @@ def share_texts(timeline: Timeline, ranked: RankedValues, column, first, pool) -
             ranked.to_come[column, event] = _shared(ranked.texts, slots, pool, ranked.to_come[column, event])
 
 
-_FEWEST_SLOTS = 16
 _DISTINCT_VALUES_UNKNOWN = -1
 _FREE = 0
 
@@ -320,15 +319,6 @@ class DistinctValues(NamedTuple):
     slot: Int64s
 
 
-@leaf
-def _slots_for(cells):
-    """Return the slots of a table of so many cells: at least twice as many, and a power of two."""
-    slots = np.int64(_FEWEST_SLOTS)
-    while slots < 2 * cells:
-        slots *= 2
-    return slots
-
-
 @allocating
 def new_distinct_values(features: FeatureArrays, cells):
     """Make empty tables with room for timelines of up to so many cells. Memory is used as far as slots are."""
@@ -346,7 +336,7 @@ def new_distinct_values(features: FeatureArrays, cells):
         np.zeros(tables, np.int64),
         np.zeros(tables, np.int64),
         np.zeros(tables, np.int64),
-        np.empty((tables, _slots_for(cells), 3), np.int64),
+        np.empty((tables, slots_for(cells), 3), np.int64),
     )
 
 
@@ -400,7 +390,7 @@ def _distinct_values_count(timeline: Timeline, distinct: DistinctValues, feature
 @leaf
 def _clear(distinct: DistinctValues, table, first, end, changes):
     """Take all values out of a table that is to hold those of cells `[first, end)`."""
-    slots = _slots_for(end - first)
+    slots = slots_for(end - first)
     for at in range(slots):
         distinct.slot[table, at, 2] = _FREE
     distinct.slots[table] = slots
