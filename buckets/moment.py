@@ -44,7 +44,7 @@ def moment_ms(moment: datetime) -> int:
 def parse_moment_ms(text: str) -> int:
     """Read a moment in ISO 8601 in ms since the epoch, as `moment_ms`; ValueError if it is none."""
     try:
-        return moment_ms(datetime.fromisoformat(text))
+        return moment_ms(datetime.fromisoformat(text.strip()))
     except ValueError:
         message = f"{text!r} is not a time; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
         raise ValueError(message) from None

@@ -12,8 +12,7 @@ from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.options import Author, Reason, author_and_reason, read_option
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
-from buckets.lists.list_file import read_moment_ms
-from buckets.moment import time_text
+from buckets.moment import parse_moment_ms, time_text
 
 Conf = Annotated[Path, typer.Option(help="The job's configuration, whose `lists` say where each list is.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A list, as the configuration names it.")]
@@ -88,7 +87,7 @@ def put(
     """  # noqa: D301 - click needs the backspace itself
     fields: dict[str, Any] = read_values(value or [], "--value")
     if until is not None:
-        read_option("--until", until, read_moment_ms)
+        read_option("--until", until, parse_moment_ms)
         fields["until"] = until
     fields |= {field: text for field, text in author_and_reason(author, reason).items() if text}
     put_entry(load_job(conf), name, key, fields)

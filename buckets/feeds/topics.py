@@ -22,7 +22,7 @@ from buckets.kafka.follower import CAUGHT_UP_WITHIN_S, Follower, TopicMessage
 from buckets.kafka.sender import Sender
 from buckets.lists.base import Entry
 from buckets.lists.keys import TEXT_KEYS, KeyForm
-from buckets.lists.list_file import read_moment_ms
+from buckets.moment import parse_moment_ms
 from buckets.rules.change import parse_change
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule
@@ -247,7 +247,7 @@ def read_entry(key: bytes | None, value: bytes | None, form: KeyForm = TEXT_KEYS
         if given is not None and field != "key":
             texts[field] = given if isinstance(given, str) else json.dumps(given)
     until, author, reason = (texts.pop(known, "") for known in ("until", "author", "reason"))
-    until_ms = read_moment_ms(until) if until else None
+    until_ms = parse_moment_ms(until) if until else None
     kept: dict[str, Any] = {"until_ms": until_ms, "author": author, "reason": reason}
     return name, Entry(texts, **kept) if texts else Entry(**kept)  # entries without values share an empty mapping
 

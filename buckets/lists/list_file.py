@@ -1,7 +1,6 @@
 """Lists in files: CSV with a header, or YAML."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.lists.base import RESERVED, ListBase, entries_table
 from buckets.lists.index import ListIndex
 from buckets.lists.keys import LONGEST_KEY, MOST_PARTS, KeyForm, Match, joined, network_texts
-from buckets.moment import moment_ms
+from buckets.moment import parse_moment_ms
 from buckets.stores.location import as_input, location
 from buckets.stores.store_path import StoreError
 from buckets.yaml_file import parse_yaml, read_text
@@ -78,15 +77,6 @@ def base_of(rows: pa.Table, key: Key, origin: str, match: Match = "text") -> Lis
     return base
 
 
-def read_moment_ms(text: str) -> int:
-    """Read a moment of ISO 8601, in UTC where it has no zone, in ms, rounded up; ValueError if it is none."""
-    try:
-        return moment_ms(datetime.fromisoformat(text.strip()))
-    except ValueError:
-        message = f"{text!r} is not a time; write one such as 2026-12-31 or 2026-12-31T18:00:00Z"
-        raise ValueError(message) from None
-
-
 def _texts(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as texts, in one piece; an empty one is missing."""
     texts = pa.concat_arrays(column.cast(pa.large_string()).chunks or [pa.nulls(0, pa.large_string())])
@@ -144,7 +134,7 @@ def _until_ms(column: pa.ChunkedArray, origin: str) -> pa.Array:
     moments = []
     for text in coded.dictionary.to_pylist():
         try:
-            moments.append(read_moment_ms(text))
+            moments.append(parse_moment_ms(text))
         except ValueError as error:
             message = f"{origin}: until: {error}"
             raise BucketsError(message) from None

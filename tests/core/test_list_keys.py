@@ -31,7 +31,8 @@ from buckets.feeds.topics import read_entry
 from buckets.lists.base import Entry, open_base
 from buckets.lists.index import ListIndex, ListsAt
 from buckets.lists.keys import KeyForm, joined_text, network_text, network_texts
-from buckets.lists.list_file import load_list, read_moment_ms
+from buckets.lists.list_file import load_list
+from buckets.moment import parse_moment_ms
 from buckets.rules.change import changes_between
 from tests.core.examples import SCHEMA
 from tests.fixed_rules import FixedRules
@@ -496,7 +497,7 @@ HOURS = ("dayofweek(at AT TIME ZONE 'Europe/Berlin')", "hour(at AT TIME ZONE 'Eu
 def test_hours_of_business_are_a_list_of_days_and_hours(moment, is_open):
     open_hours = {(2, hour) for hour in range(9, 18)} | {(6, hour) for hour in range(9, 16)}
     index = ListIndex.of({joined_text(map(str, each)): Entry() for each in open_hours}, PAIRS)
-    when, moment_ms = normalise(parse_expression(f"({', '.join(HOURS)}) IN LIST hours")), read_moment_ms(moment)
+    when, moment_ms = normalise(parse_expression(f"({', '.join(HOURS)}) IN LIST hours")), parse_moment_ms(moment)
     lists = ListsAt({"hours": index}, np.array([moment_ms]))
     assert matching(when, {"at": pa.array([moment_ms]).cast(pa.timestamp("ms", "UTC"))}, 1, lists)[0].as_py() == is_open
     assert possible_truths(when, {"at": moment_ms}, lists) == {is_open}

@@ -34,7 +34,8 @@ from buckets.feeds.rules.rule_book import RuleBook
 from buckets.lists import base as base_module
 from buckets.lists.base import Entry, ListBase, open_base, table_of
 from buckets.lists.index import ListIndex, ListsAt, difference
-from buckets.lists.list_file import load_list, read_moment_ms
+from buckets.lists.list_file import load_list
+from buckets.moment import parse_moment_ms
 from buckets.rules.filter import canonical_filter, parse_filter
 from buckets.rules.rule_set import first_rule_set
 from tests.core.checkpoints import written_in
@@ -96,7 +97,7 @@ def at(lists: dict[str, ListIndex], *times_ms: int) -> ListsAt:
     ],
 )
 def test_hours_of_business_and_holidays_are_a_condition(moment, is_open):
-    when, moment_ms = normalise(parse_expression(OPEN)), read_moment_ms(moment)
+    when, moment_ms = normalise(parse_expression(OPEN)), parse_moment_ms(moment)
     lists = at({"holidays": ListIndex.of({"2026-12-25": Entry()})}, moment_ms)
     columns = {"at": pa.array([moment_ms]).cast(pa.timestamp("ms", "UTC"))}
     assert matching(when, columns, 1, lists).to_pylist() == [is_open]
@@ -622,10 +623,10 @@ def test_what_is_no_list_is_refused_in_one_line(tmp_path, name, text, as_worded)
 
 
 def test_a_moment_is_in_utc_and_rounded_up_to_the_millisecond():
-    assert read_moment_ms("1970-01-01") == 0
-    assert read_moment_ms("1970-01-01T01:00:00+01:00") == 0
-    assert read_moment_ms("1970-01-01T00:00:00.000001Z") == 1
-    assert read_moment_ms("1969-12-31T23:59:59.9999Z") == 0
+    assert parse_moment_ms("1970-01-01") == 0
+    assert parse_moment_ms("1970-01-01T01:00:00+01:00") == 0
+    assert parse_moment_ms("1970-01-01T00:00:00.000001Z") == 1
+    assert parse_moment_ms("1969-12-31T23:59:59.9999Z") == 0
 
 
 def test_a_table_is_read_again_after_a_commit(checkpoint, tmp_path, monkeypatch):

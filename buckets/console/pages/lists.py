@@ -16,7 +16,7 @@ from buckets.changes.list_entries import (
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.console.view import Asked, Onward, View, address, seen_mark
 from buckets.errors import BucketsError
-from buckets.lists.list_file import read_moment_ms
+from buckets.moment import parse_moment_ms
 from buckets.printable import quoted
 from buckets.rules.change import check_reason
 
@@ -117,7 +117,7 @@ def _typed(asked: Asked) -> Fields:
     until = asked.given("until")
     try:
         if until:
-            read_moment_ms(until)
+            parse_moment_ms(until)
     except ValueError as error:
         message = f"until: {error}"
         raise BucketsError(message) from None
