@@ -7,13 +7,14 @@ from pydantic import Field
 
 from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
+from buckets.expressions.expression import LIST_NAME
 from buckets.lists.index import key_fault
 from buckets.lists.keys import MOST_PARTS, KeyForm, Match
 from buckets.rules.rule import Rule
 from buckets.validation import did_you_mean
 
 ColumnName = Annotated[str, Field(min_length=1)]
-ListName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
+ListName = Annotated[str, Field(pattern=f"^{LIST_NAME.pattern}$")]
 
 
 class ListSettings(Settings):

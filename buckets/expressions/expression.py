@@ -15,7 +15,7 @@ Kind = Literal["text", "number", "boolean", "time", "texts", "numbers", "boolean
 ELEMENT_KINDS: Final[Mapping[Kind, Kind]] = {"texts": "text", "numbers": "number", "booleans": "boolean"}
 """By the kind of an array, that of its elements."""
 ELEMENTS: Final = "[]"  # Stands in the name of an array, and of nothing else, behind that of the list
-COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,

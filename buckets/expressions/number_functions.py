@@ -32,14 +32,6 @@ from buckets.expressions.expression import COMPARISONS, Expression, digits_after
 from buckets.numbers.fixed_point import INT64_MAX, half_to_even
 
 QUOTIENT_DIGITS: Final = 18  # Digits after the point of a quotient
-_COMPARE = {
-    "=": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
 
 
 @dataclass(frozen=True)
@@ -118,7 +110,7 @@ def compared(operator: str, first: Numbers, second: Numbers) -> Any:
         return compared_with_limits(operator, first, second)
     scale = max(first.scale, second.scale)
     first, second = at_scale(first, scale), at_scale(second, scale)
-    return _COMPARE[operator](first.scaled, second.scaled)
+    return COMPARISONS[operator](first.scaled, second.scaled)
 
 
 def compared_with_limits(operator: str, numbers: Numbers, limits: Numbers) -> Any:
@@ -128,14 +120,14 @@ def compared_with_limits(operator: str, numbers: Numbers, limits: Numbers) -> An
     rows)`.
     """
     if limits.scale <= numbers.scale:
-        return _COMPARE[operator](numbers.scaled, at_scale(limits, numbers.scale).scaled)
+        return COMPARISONS[operator](numbers.scaled, at_scale(limits, numbers.scale).scaled)
     unit = 10 ** (limits.scale - numbers.scale)
     wide = as_wide(limits, unit)
     below = np.asarray(wide // unit, wide.dtype)
     is_between = np.asarray(below * unit != wide, np.bool_)
     if operator in (">=", "<"):
         below = below + is_between.astype(below.dtype)
-    found = _COMPARE[operator](numbers.scaled, sized(below, limits.largest // unit + 1))
+    found = COMPARISONS[operator](numbers.scaled, sized(below, limits.largest // unit + 1))
     if operator == "=":
         return found & ~is_between
     return found | is_between if operator == "!=" else found
@@ -260,8 +252,6 @@ def _logarithm(number: Numbers) -> Numbers:
 
 
 OF_ONE_NUMBER: Final[dict[str, Callable[[Numbers], Numbers]]] = {"ln": _logarithm, "sqrt": _root}
-assert set(_COMPARE) == set(COMPARISONS)
-
 
 ZERO: Final = Decimal(0)
 _INFINITY = Decimal("Infinity")
