@@ -110,6 +110,7 @@ def test_entropy_is_in_bits_and_a_rank_leaves_the_event_itself_out():
         {"function": "sum", "of": "amount", "half_life": "1d"},
         {"function": "rank", "of": "amount", "window": {"length": "1d", "exclude": "current"}},
         {"function": "decayed_count", "half_life": "1d", "of": {"function": "count", "every": "1d"}},
+        {"function": "sum", "of": "amount", "half_life": "0ms"},
     ],
 )
 def test_what_does_not_go_together_is_refused(feature, as_worded):
