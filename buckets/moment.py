@@ -32,8 +32,7 @@ def in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        message = f"{moment.isoformat()} lies outside the years 1 to 9999 in UTC"
-        raise ValueError(message) from None
+        raise ValueError(f"{moment.isoformat()} lies outside the years 1 to 9999 in UTC") from None
 
 
 def moment_ms(moment: datetime) -> int:

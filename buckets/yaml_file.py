@@ -106,13 +106,12 @@ def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: st
         raise _fault(what, path, f"{variable[0]} cannot be in brackets unquoted; {way_out}", at.line + 1) from None
     bracket = text[opened.index]
     there = text[at.index : at.index + 1]
-    message = (
+    raise BucketsError(
         f"{what} {path}:{opened.line + 1}: broken YAML: {bracket!r} is not closed, or a comma is missing, before "
         f"{there!r} on line {at.line + 1}"
         if there.strip()
         else f"{what} {path}:{opened.line + 1}: broken YAML: {bracket!r} is not closed"
-    )
-    raise BucketsError(message) from None
+    ) from None
 
 
 def line_of(root: Node | None, location: Location) -> int:

@@ -30,14 +30,12 @@ def read_version(job: Job, version: int | None) -> RuleSet:
     versions = RuleVersions(job.checkpoint)
     latest = versions.latest_rule_set()
     if latest is None:
-        message = f"checkpoint {job.checkpoint}: there are no versions of the rules yet; run the job first"
-        raise BucketsError(message)
+        raise BucketsError(f"checkpoint {job.checkpoint}: there are no versions of the rules yet; run the job first")
     if version is None:
         return latest
     if not 1 <= version <= latest.version:
         there = f"there are 1 to {latest.version}"
-        message = f"checkpoint {job.checkpoint}: there is no version {version} of the rules; {there}"
-        raise BucketsError(message)
+        raise BucketsError(f"checkpoint {job.checkpoint}: there is no version {version} of the rules; {there}")
     return versions.rule_set(version)
 
 
@@ -92,8 +90,7 @@ def check_known_rules(rules: Iterable[str], job: Job | None, folder: Path) -> No
     unknown = next((rule_id for rule_id in rules if known and rule_id not in known), None)
     if unknown is not None:
         where = "in the job, and none with alerts" if job is not None else f"with alerts in {folder}"
-        message = f"there is no rule {unknown!r} {where}; there are: {names(known)}"
-        raise BucketsError(message)
+        raise BucketsError(f"there is no rule {unknown!r} {where}; there are: {names(known)}")
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,7 @@ def load_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -
     """Return the rules that are there at the end of a file; BucketsError as `read_flink_rules`, or if there is none."""
     rules = read_flink_rules(path, text, schema).rules
     if not rules:
-        message = f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE"
-        raise BucketsError(message)
+        raise BucketsError(f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE")
     return tuple(rules.values())
 
 

@@ -112,8 +112,7 @@ def read_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule
     """
     files = rule_files(path)
     if not files:
-        message = f"rules {path}: the folder holds no .yaml or .json file; put one there"
-        raise BucketsError(message)
+        raise BucketsError(f"rules {path}: the folder holds no .yaml or .json file; put one there")
     homes: dict[str, Path] = {}
     read = []
     for file in files:
@@ -121,8 +120,7 @@ def read_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule
         for rule in read[-1].rules:
             if rule.rule_id in homes:
                 other = homes[rule.rule_id]
-                message = f"rule file {file}: rule_id {rule.rule_id!r} is already used in {other}"
-                raise BucketsError(message)
+                raise BucketsError(f"rule file {file}: rule_id {rule.rule_id!r} is already used in {other}")
             homes[rule.rule_id] = file
     return tuple(read)
 
@@ -150,15 +148,13 @@ def read_rule_file(path: Path, text: str, schema: EventSchema | None = None) -> 
         return RuleFile(path, load_flink_rules(path, text, schema), (), None)
     data, root = parse_yaml(text, path, _WHAT)
     if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
-        message = f"{_WHAT} {path}: must be a mapping with a list `rules`"
-        raise BucketsError(message)
+        raise BucketsError(f"{_WHAT} {path}: must be a mapping with a list `rules`")
     unknown = next((key for key in data if key not in _KEYS), None)
     if unknown is not None:
         raise _fault(path, root, (unknown,), "unknown field; only `rules` and `tests` may stand here")
     rules = _rules(path, data["rules"], root, schema)
     if not rules:
-        message = f"{_WHAT} {path}: holds no rule; add at least one under `rules`"
-        raise BucketsError(message)
+        raise BucketsError(f"{_WHAT} {path}: holds no rule; add at least one under `rules`")
     return RuleFile(path, tuple(rules), tuple(_tests(path, data.get("tests", []), root, rules)), root)
 
 

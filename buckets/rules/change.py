@@ -37,8 +37,7 @@ def parse_object(text: str, what: str) -> dict[str, Any]:
     try:
         data = DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        message = f"broken JSON: {error}"
-        raise ValueError(message) from None
+        raise ValueError(f"broken JSON: {error}") from None
     return checked_object(data, what)
 
 
@@ -47,17 +46,13 @@ def checked_object(data: Any, what: str) -> dict[str, Any]:
     try:
         json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        message = f"broken JSON: {error.object[error.start]!a} is half a character"
-        raise ValueError(message) from None
+        raise ValueError(f"broken JSON: {error.object[error.start]!a} is half a character") from None
     except (ValueError, RecursionError) as error:
-        message = f"broken JSON: {error}"
-        raise ValueError(message) from None
+        raise ValueError(f"broken JSON: {error}") from None
     if not isinstance(data, dict):
-        message = f"{what} is a JSON object, not {type(data).__name__}"
-        raise ValueError(message)
+        raise ValueError(f"{what} is a JSON object, not {type(data).__name__}")
     if _is_deeper(data, DEEPEST):
-        message = f"broken JSON: values are nested more than {DEEPEST} deep"
-        raise ValueError(message)
+        raise ValueError(f"broken JSON: values are nested more than {DEEPEST} deep")
     return data
 
 
@@ -69,16 +64,14 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_number(text: str) -> NoReturn:
-    message = f"{text} is not a number"
-    raise ValueError(message)
+    raise ValueError(f"{text} is not a number")
 
 
 def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            message = f"key {key!r} is given twice"
-            raise ValueError(message)
+            raise ValueError(f"key {key!r} is given twice")
         found[key] = value
     return found
 
@@ -97,29 +90,25 @@ def visible_text(text: str) -> str:
     """Return the text of an author or a reason; ValueError if it holds a character that cannot be seen."""
     unseen = unseen_character(text, allowed="\n\t")
     if unseen is not None:
-        message = f"holds {unseen}, which cannot be seen; leave it out"
-        raise ValueError(message)
+        raise ValueError(f"holds {unseen}, which cannot be seen; leave it out")
     return text
 
 
 def short_text(text: str) -> str:
     """Return the text of an author or a reason; ValueError if it is too long, or not all of it can be seen."""
     if len(text) > LONGEST_TEXT:
-        message = f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
-        raise ValueError(message)
+        raise ValueError(f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter")
     return visible_text(text)
 
 
 def check_reason(text: str) -> None:
     """Check a reason without which nothing is changed; BucketsError if it is empty, or no text that can be kept."""
     if not text.strip():
-        message = "reason: is empty; say why, for those who read the history"
-        raise BucketsError(message)
+        raise BucketsError("reason: is empty; say why, for those who read the history")
     try:
         short_text(text)
     except ValueError as error:
-        message = f"reason: {error}"
-        raise BucketsError(message) from None
+        raise BucketsError(f"reason: {error}") from None
 
 
 class RuleChange(Checked):
@@ -183,24 +172,21 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
     """
     if value is None:
         if not key:
-            message = "a message without a value deletes the rule that its key names, and there is no key"
-            raise ValueError(message)
+            raise ValueError("a message without a value deletes the rule that its key names, and there is no key")
         return RuleChange(change="delete", rule_id=key, time=time_ms, origin=origin)
     data = _parse_value(value)
     if data is None:
         return None
     data.pop("place", None)  # a message does not decide where it was read
     if "origin" in data:
-        message = "origin: unknown field"
-        raise ValueError(message)
+        raise ValueError("origin: unknown field")
     try:
         change = RuleChange.model_validate({"time": time_ms} | data | {"origin": origin})
     except ValidationError as error:
         raise ValueError(first_fault(error, model=RuleChange)[1]) from None
     fault = None if change.rule is None or change.rule.state == "DELETE" else check_new(change.rule)
     if fault is not None:
-        message = f"rule.{field_name(fault[0])}: {fault[1]}"
-        raise ValueError(message)
+        raise ValueError(f"rule.{field_name(fault[0])}: {fault[1]}")
     _check_key(key, change)
     return change
 
@@ -208,8 +194,7 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
 def _parse_value(value: str) -> dict[str, Any] | None:
     """Return the fields of the change that a message asks for, in either form; None if it asks for nothing."""
     if len(value) > LONGEST_MESSAGE:
-        message = f"a message has at most {LONGEST_MESSAGE:,} characters, not {len(value):,}"
-        raise ValueError(message)
+        raise ValueError(f"a message has at most {LONGEST_MESSAGE:,} characters, not {len(value):,}")
     if is_plain_line(value):
         return asked_by(parse_plain_line(value))
     data = parse_object(value, "a change")

@@ -66,8 +66,7 @@ def parse_share(value: Any) -> int:
     """Read a share of keys such as `10%`; ValueError if it is none."""
     match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or not 0 < Decimal(match[1]) <= 100:
-        message = f"{value!r} is not a share of keys; write 0.01% to 100%, as in 10%"
-        raise ValueError(message)
+        raise ValueError(f"{value!r} is not a share of keys; write 0.01% to 100%, as in 10%")
     return int(Decimal(match[1]) * 100)
 
 
@@ -129,8 +128,7 @@ class ListPut(Checked):
     @classmethod
     def _is_some_time(cls, value: int) -> int:
         if value <= 0:
-            message = "a key is in a list for at least 1ms"
-            raise ValueError(message)
+            raise ValueError("a key is in a list for at least 1ms")
         return value
 
 
@@ -197,8 +195,7 @@ class Rule(Checked):
     @classmethod
     def _fields_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) != len(value):
-            message = f"a field is named twice in {list(value)}"
-            raise ValueError(message)
+            raise ValueError(f"a field is named twice in {list(value)}")
         if has_roles(value):
             message = "the key of a rule is of its own event; a feature may have `group_by: [beneficiaryId AS payerId]`"
             raise ValueError(message)
@@ -214,10 +211,9 @@ class Rule(Checked):
     def _names_are_words(cls, value: dict[str, Feature]) -> dict[str, Feature]:
         for name in value:
             if _FEATURE_NAME.fullmatch(name) is None:
-                message = (
+                raise ValueError(
                     f"{short_line(repr(name))} is not a name of a feature; write letters, digits and _, as in recent_1h"
                 )
-                raise ValueError(message)
         return value
 
     @model_validator(mode="wrap")

@@ -301,8 +301,7 @@ def _times(whole: Int64s, factors: Int64s) -> Int64s:
     if not len(factors) or factors.max() == 1:
         return whole
     if (np.abs(whole) > INT64_MAX // factors).any():
-        message = "a count or a score has more digits than a column of values has room for"
-        raise OverflowError(message)
+        raise OverflowError("a count or a score has more digits than a column of values has room for")
     return whole * factors
 
 
