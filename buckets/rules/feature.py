@@ -581,40 +581,32 @@ class NamedFeature:
     def parts(self) -> Iterator[tuple[Component, Part]]:
         """Yield what a group computes for it."""
         for component in self.feature.aggregate.components(not self.counted and self.paired is None):
-            part = self._part(component) if self.paired is None else self._paired_part(component)
-            yield component, part if self.feature.periods is None else self._part_over_periods(component)
-
-    def _paired_part(self, component: Component) -> Part:
-        of = self.feature.of
-        kinds = ("value" if kind in ("least", "greatest") else kind for kind in (component.column, component.second))
-        column, second = (None if kind is None else Track(kind, of) for kind in kinds)
-        counted = Track("one", None, self.counted) if self.counted else None
-        window, on_trial = self.feature.window, self.on_trial
-        return Part(component.operation, column, second, counted, window, on_trial, component.parameter, self.paired)
+            yield component, self._part(component)
 
     def _part(self, component: Component) -> Part:
-        operation, column, counted = component.operation, self._track(component), None
-        if self.counted and self.feature.needs_raw_events:
-            counted = Track("one", None, self.counted)
-        if self.counted and operation == COUNT:
-            operation, column = SUM, Track("one", None, self.counted)
-        second = None if component.second is None else Track(component.second, self.feature.of, self.counted)
-        if self.feature.between is not None:
-            second = Track("one", None, self.feature.between)
-        steps = tuple(Track("one", None, where) for where in self.feature.step_filters)
-        window, on_trial = self.feature.window, self.on_trial
-        return Part(operation, column, second, counted, window, on_trial, component.parameter, steps=steps)
-
-    def _part_over_periods(self, component: Component) -> Part:
-        assert self.feature.periods is not None
-        aggregate = AGGREGATES[self.feature.periods.function]
-        column = self._track(aggregate.components(not self.counted)[0])
+        feature, window, on_trial = self.feature, self.feature.window, self.on_trial
         counted = Track("one", None, self.counted) if self.counted else None
-        window, on_trial = self.feature.window, self.on_trial
-        return Part(aggregate.operation, column, None, counted, window, on_trial, 0, None, component)
+        if feature.periods is not None:
+            aggregate = AGGREGATES[feature.periods.function]
+            column = self._track(aggregate.components(not self.counted)[0].column)
+            return Part(aggregate.operation, column, None, counted, window, on_trial, over=component)
+        operation, parameter = component.operation, component.parameter
+        if self.paired is not None:
+            kinds = component.column, component.second
+            kept: Iterator[ColumnKind | None] = ("value" if kind in ("least", "greatest") else kind for kind in kinds)
+            column, second = (None if kind is None else Track(kind, feature.of) for kind in kept)
+            return Part(operation, column, second, counted, window, on_trial, parameter, self.paired)
+        column, second = self._track(component.column), self._track(component.second)
+        if counted is not None and operation == COUNT:
+            operation, column = SUM, counted
+        if feature.between is not None:
+            second = Track("one", None, feature.between)
+        steps = tuple(Track("one", None, where) for where in feature.step_filters)
+        counted = counted if feature.needs_raw_events else None
+        return Part(operation, column, second, counted, window, on_trial, parameter, steps=steps)
 
-    def _track(self, component: Component) -> Track | None:
-        return None if component.column is None else Track(component.column, self.feature.of, self.counted)
+    def _track(self, kind: ColumnKind | None) -> Track | None:
+        return None if kind is None else Track(kind, self.feature.of, self.counted)
 
     def phrase_over(self, counted: Counted) -> str:
         """Return what it computes over events or alerts, in English: `the sum of paymentAmount`."""
