@@ -5,7 +5,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,19 +19,11 @@ from buckets.outputs.columns import ALERTS
 from buckets.rules.feature import Feature
 from buckets.rules.rule_set import first_rule_set, next_rule_set
 from tests.core.aggregates.oracle import Seen, oracles
+from tests.core.streams import START_MS, Row, schema_of, streams, table_of
 from tests.laws import examples
 
-SCHEMA = buckets.EventSchema.model_validate(
-    {
-        "event_id": "id",
-        "event_time": "time",
-        "attributes": {"payer": "string", "bene": "string", "kind": "string"},
-        "measures": {"amount": {"scale": 2}},
-    }
-)
-Row = dict[str, Any]
+SCHEMA = schema_of(payer="string", bene="string", kind="string")
 ORACLES = oracles()
-START_MS = 1_700_000_000_000
 ALERTING: list[Row] = [
     {"rule_id": "large", "group_by": ["payer"], "score": "40 + amount", "when": "amount > 2 AND n > 0"},
     {"rule_id": "often", "group_by": ["bene"], "score": 7, "severity": "high", "when": "n > 1"},
@@ -52,6 +43,11 @@ FILTERS = {
     ),
 }
 GROUPINGS = (None, ["payer"], ["bene"], ["bene AS payer"], ["kind", "payer"])
+STEPS_MS = [0, 1, 500, 500, 1000, 2000, 10_000, -1, -700]
+FIELDS = {
+    **dict.fromkeys(("payer", "bene", "kind"), st.sampled_from(["a", "a", "b", None])),
+    "amount": st.sampled_from([*map(Decimal, ("1.00", "2.50", "7.25")), None]),
+}
 
 
 @st.composite
@@ -68,29 +64,8 @@ def features(draw: st.DrawFn) -> Row:
     return found
 
 
-@st.composite
-def streams(draw: st.DrawFn) -> list[Row]:
-    rows: list[Row] = []
-    clock_ms = START_MS
-    for number in range(draw(st.integers(6, 40))):
-        time_ms = clock_ms + draw(st.sampled_from([0, 1, 500, 500, 1000, 2000, 10_000, -1, -700]))
-        clock_ms = max(clock_ms, time_ms)
-        row: Row = {"id": f"e{number}", "time": time_ms}
-        row |= {name: draw(st.sampled_from(["a", "a", "b", None])) for name in ("payer", "bene", "kind")}
-        rows.append(row | {"amount": draw(st.sampled_from([*map(Decimal, ("1.00", "2.50", "7.25")), None]))})
-    return rows
-
-
-def table(rows: list[Row], at: int = 0) -> pa.Table:
-    """Rows as a table, in two pieces where the first of them has some."""
-    if 0 < at < len(rows):
-        return pa.concat_tables([table(rows[:at]), table(rows[at:])])
-    kinds = {"time": pa.int64(), "amount": pa.decimal128(10, 2)}
-    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in rows[0]})
-
-
 def raised_by(rules: list[buckets.Rule], rows: list[Row], engine: buckets.EngineSettings) -> list[Row]:
-    return buckets.Evaluator(rules, SCHEMA, engine).recorded(table(rows)).alerts.to_pylist()
+    return buckets.Evaluator(rules, SCHEMA, engine).recorded(table_of(rows, SCHEMA)).alerts.to_pylist()
 
 
 def alerts_of(rows: list[Row], engine: buckets.EngineSettings) -> list[Row]:
@@ -118,7 +93,7 @@ def value_of(feature: Feature, seen: list[Row], this: Row) -> Any:
 @settings(max_examples=examples(1500))
 @given(
     st.lists(features(), min_size=1, max_size=4),
-    streams(),
+    streams(STEPS_MS, FIELDS),
     st.lists(st.integers(1, 40), max_size=5),
     st.sampled_from(["payer", "kind"]),
     st.booleans(),
@@ -146,7 +121,7 @@ def test_events_see_the_alerts_that_earlier_ones_have_raised(written, rows, cuts
     for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
         if begin == end:
             continue
-        results = evaluator.recorded(table(rows[begin:end], piece))
+        results = evaluator.recorded(table_of(rows[begin:end], SCHEMA, piece))
         results.account.check()
         fired += [row["rule_id"] for row in results.alerts.to_pylist() if row["rule_id"] in ("large", "often")]
         found_over |= {(row["event_id"], "over") for row in results.alerts.to_pylist() if row["rule_id"] == "over"}
@@ -240,7 +215,7 @@ def test_a_rule_that_is_changed_and_a_restart_go_on_with_the_alerts_so_far():
     second = next_rule_set(first, [rules[0], rules[1].model_copy(update={"severity": "high"})], (), 0)
     for row, rule_set in zip(rows, (first, first, second, second), strict=True):
         job = InMemoryJob(job.scorer, stores=job.stores, driver=job.driver, batches=job.batches)
-        results = job.score_batch(table_arrivals(table([row]), SCHEMA), rule_set)
+        results = job.score_batch(table_arrivals(table_of([row], SCHEMA), SCHEMA), rule_set)
         decoder = OutputDecoder(rule_set, SCHEMA, job.scorer.engine)
         fired.append(sorted(decoder.table(ALERTS, results.payloads[ALERTS])["rule_id"].to_pylist()))
     # Each event sees the alerts of those before it, also those that came under earlier rules.
@@ -257,7 +232,7 @@ def test_events_of_such_rules_stay_where_tasks_thin_out_parts():
     driver, whole, thinned = (memory_stores(), memory_stores()), [], []
     messages = [
         each.payload
-        for piece in table_arrivals(table(rows), SCHEMA)
+        for piece in table_arrivals(table_of(rows, SCHEMA), SCHEMA)
         for each in scorer.fan_out(piece, rule_set).messages()
     ]
     produced = list(scorer.score(messages, rule_set, memory_store()))

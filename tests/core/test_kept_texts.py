@@ -26,19 +26,11 @@ from buckets.rules.rule_set import RuleSet, first_rule_set
 from buckets.timeline.head import read_cells, write_cells
 from buckets.timeline.inspection import texts_at
 from buckets.timeline.timeline import NO_ID, is_null, new_timeline, push, set_null, text_place
+from tests.core.streams import CARDS, Row, card_stream, table_of
 from tests.laws import examples
 
-SCHEMA = buckets.EventSchema.model_validate(
-    {
-        "event_id": "id",
-        "event_time": "time",
-        "attributes": {"card": "string", "text": "string", "flag": "boolean"},
-        "measures": {"amount": {"scale": 2}},
-    }
-)
 FUNCTIONS = ("first", "last", "mode", "previous")
 TEXTS = ["DE", "AT", "", "01", "1", "Łódź 銀行", "x" * 300, "a\0b", None]
-Row = dict[str, Any]
 
 
 def rule(window: str, **more: Any) -> Rule:
@@ -48,12 +40,6 @@ def rule(window: str, **more: Any) -> Rule:
     features["sum"] = {"function": "sum", "of": "amount", "window": "10m"}
     written = {"rule_id": "r", "group_by": ["card"], "features": features, "when": "sum IS NOT NULL OR previous = '01'"}
     return Rule.model_validate(written | more)
-
-
-def events(rows: list[Row]) -> pa.Table:
-    kinds = {"time": pa.int64(), "flag": pa.bool_()}
-    names = ("id", "time", "card", "text", "flag", "amount")
-    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in names})
 
 
 def values_of(rows: list[Row], own: Row) -> dict[str, Any]:
@@ -92,10 +78,10 @@ def in_order(evaluations: pa.Table) -> list[Row]:
 
 
 def run(rows: list[Row], cuts: list[int], each: Rule, **engine: Any) -> list[dict[str, Any]]:
-    evaluator = buckets.Evaluator([each], SCHEMA, buckets.EngineSettings.model_validate(engine))
+    evaluator = buckets.Evaluator([each], CARDS, buckets.EngineSettings.model_validate(engine))
     found = []
     for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        for row in in_order(evaluator.recorded(events(rows[begin:end])).evaluations):
+        for row in in_order(evaluator.recorded(table_of(rows[begin:end], CARDS)).evaluations):
             terms = json.loads(row["terms"])
             assert all(term["exact"] for term in terms if term["name"] != "sum")
             assert all((term.get("type") == "text") == (term.get("of") == "text") for term in terms)
@@ -103,45 +89,28 @@ def run(rows: list[Row], cuts: list[int], each: Rule, **engine: Any) -> list[dic
     return found
 
 
-def stream(random: np.random.Generator, size: int, lateness_ms: int) -> list[Row]:
-    rows, clock_ms = [], 1_000_000
-    for number in range(size):
-        clock_ms += int(random.integers(0, 300))
-        rows.append(
-            {
-                "id": f"e{number}",
-                "time": clock_ms - int(random.integers(0, lateness_ms) if random.random() < 0.1 else 0),
-                "card": "a" if random.random() < 0.9 else "b",
-                "text": TEXTS[int(random.integers(0, len(TEXTS)))],
-                "flag": bool(random.integers(0, 2)),
-                "amount": "1.00",
-            }
-        )
-    return rows
-
-
 @settings(max_examples=examples(8))
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 1_500), max_size=6, unique=True).map(sorted))
 def test_texts_are_those_of_a_loop_over_a_list_behind_pages_and_buckets(seed, cuts):
     """The window takes several pages, and what is older than the tail is folded."""
-    rows = stream(np.random.default_rng(seed), 1_600, 2_000)
+    rows = card_stream(np.random.default_rng(seed), 1_600, TEXTS, 2_000)
     settings = {"late": "evaluate", "allowed_lateness": "2s", "precision": {"tail": "63s", "resolution": "7s"}}
     assert run(rows, cuts, rule("60s"), **settings) == expected(rows, 60_000)
 
 
 def test_what_is_told_as_exact_behind_a_tail_that_was_made_longer_is_so():
-    rows, first, then = stream(np.random.default_rng(1), 400, 1), rule("5s"), rule("20s")
+    rows, first, then = card_stream(np.random.default_rng(1), 400, TEXTS, 1), rule("5s"), rule("20s")
     engines = [{"precision": {"tail": tail, "resolution": "7s"}, "shards": 1} for tail in ("5s", "60s")]
-    scorers = [Scorer(SCHEMA, buckets.EngineSettings.model_validate(each), evaluations=True) for each in engines]
-    rule_set = revise(RuleSet(0, (), (), {}), changes_between((), [first]), SCHEMA, (), 0).rule_set
+    scorers = [Scorer(CARDS, buckets.EngineSettings.model_validate(each), evaluations=True) for each in engines]
+    rule_set = revise(RuleSet(0, (), (), {}), changes_between((), [first]), CARDS, (), 0).rule_set
     job, found = InMemoryJob(scorers[0]), list[Row]()
     for scorer, part in zip(scorers, (rows[:300], rows[300:]), strict=True):
         job.scorer = scorer
-        results = job.score_batch(table_arrivals(events(part), SCHEMA), rule_set)
+        results = job.score_batch(table_arrivals(table_of(part, CARDS), CARDS), rule_set)
         packed = results.payloads[EVALUATIONS]
-        found += in_order(OutputDecoder(rule_set, SCHEMA, scorer.engine).table(EVALUATIONS, packed))
+        found += in_order(OutputDecoder(rule_set, CARDS, scorer.engine).table(EVALUATIONS, packed))
         changes = changes_between(rule_set.rules, [then])
-        rule_set = revise(rule_set, changes, SCHEMA, results.account.arrived, 0).rule_set
+        rule_set = revise(rule_set, changes, CARDS, results.account.arrived, 0).rule_set
     terms, exact = [json.loads(row["terms"]) for row in found[300:]], Counter[bool]()
     for known, right in zip(terms, expected(rows, 20_000)[300:], strict=True):
         for term in known:
@@ -155,8 +124,8 @@ def test_what_is_told_as_exact_behind_a_tail_that_was_made_longer_is_so():
 def test_columns_of_texts_are_known_when_no_rule_reads_them_any_more():
     group = first_rule_set([rule("5s")]).groups[0]
     without = Group(**{name: getattr(group, name) for name in group.__dataclass_fields__} | {"rules": ()})
-    assert without.text_columns(SCHEMA) == group.text_columns(SCHEMA)
-    assert sum(group.text_columns(SCHEMA)) == 2
+    assert without.text_columns(CARDS) == group.text_columns(CARDS)
+    assert sum(group.text_columns(CARDS)) == 2
 
 
 CELLS = st.lists(st.tuples(st.sampled_from(TEXTS), st.booleans()), max_size=20)
@@ -233,5 +202,5 @@ tests:
         text = path.read_text(encoding="utf-8").replace("EXPECTED", expected)
         (tmp_path / "one.yaml").write_text(text, encoding="utf-8")
         file = load_rule_file(tmp_path / "one.yaml")
-        found[expected] = RuleTester(file, SCHEMA, buckets.EngineSettings()).run(0).status
+        found[expected] = RuleTester(file, CARDS, buckets.EngineSettings()).run(0).status
     assert found == {"01": "passed", "1": "failed", "1.0": "failed"}

@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,17 +20,10 @@ from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from tests.core.streams import CARDS, Row, card_stream, table_of
 from tests.laws import examples
 
-SCHEMA = buckets.EventSchema.model_validate(
-    {
-        "event_id": "id",
-        "event_time": "time",
-        "attributes": {"card": "string", "text": "string", "flag": "boolean"},
-        "measures": {"amount": {"scale": 2}},
-    }
-)
-Row = dict[str, Any]
+TEXTS = list("012345678")
 
 
 def amounts(rows: list[Row]) -> list[Decimal]:
@@ -73,28 +65,6 @@ def rules(last: int, functions: Iterable[str] = FUNCTIONS, seconds: int = 59) ->
         Rule.model_validate(each)
         for each in (long, {"rule_id": "short", "group_by": ["card"], "where": "flag"} | short)
     ]
-
-
-def stream(random: np.random.Generator, size: int, lateness_ms: int = 1, flagged: float = 0.5) -> list[Row]:
-    rows, clock_ms = [], 1_000_000
-    for number in range(size):
-        clock_ms += int(random.integers(0, 300))
-        rows.append(
-            {
-                "id": f"e{number}",
-                "time": clock_ms - int(random.integers(0, lateness_ms) if random.random() < 0.1 else 0),
-                "card": "a" if random.random() < 0.9 else "b",
-                "text": str(random.integers(0, 9)),
-                "flag": bool(random.random() < flagged),
-                "amount": Decimal(int(random.integers(-300, 300))).scaleb(-2) if random.random() < 0.9 else None,
-            }
-        )
-    return rows
-
-
-def events(rows: list[Row]) -> pa.Table:
-    kinds = {"time": pa.int64(), "flag": pa.bool_(), "amount": pa.decimal128(10, 2)}
-    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in rows[0]})
 
 
 def expected(rows: list[Row], last: int, seconds: int = 59) -> list[dict[str, Any]]:
@@ -146,14 +116,14 @@ def test_the_last_events_are_those_of_a_loop_over_a_list(seed, cuts, last, flagg
 
     Some functions have all of these pages read, and others only the one in which the window begins.
     """
-    check(stream(np.random.default_rng(seed), 1_200, 2_000, flagged), cuts, last, functions, seconds)
+    check(card_stream(np.random.default_rng(seed), 1_200, TEXTS, 2_000, flagged), cuts, last, functions, seconds)
 
 
 @pytest.mark.parametrize("last", [1, 60, 130, 200, 400])
 @pytest.mark.parametrize("functions", [tuple(FUNCTIONS), ("count", "sum"), ("count", "first")])
 def test_the_page_in_which_the_last_events_begin_is_read(last, functions):
     """In small batches, so that nearly all of the window lies in pages."""
-    check(stream(np.random.default_rng(5), 900, 2_000), [*range(60, 900, 60)], last, functions, 300)
+    check(card_stream(np.random.default_rng(5), 900, TEXTS, 2_000), [*range(60, 900, 60)], last, functions, 300)
 
 
 def check(rows: list[Row], cuts: list[int], last: int, functions: tuple[str, ...], seconds: int) -> None:
@@ -164,11 +134,11 @@ def check(rows: list[Row], cuts: list[int], last: int, functions: tuple[str, ...
         "precision": {"tail": f"{seconds + 4}s", "resolution": "7s"},
     }
     evaluator, found = (
-        buckets.Evaluator(rules(last, functions, seconds), SCHEMA, buckets.EngineSettings.model_validate(engine)),
+        buckets.Evaluator(rules(last, functions, seconds), CARDS, buckets.EngineSettings.model_validate(engine)),
         {},
     )
     for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        told(evaluator.recorded(events(rows[begin:end])).evaluations.to_pylist(), found)
+        told(evaluator.recorded(table_of(rows[begin:end], CARDS)).evaluations.to_pylist(), found)
     for row, right in zip(rows, expected(rows, last, seconds), strict=True):
         values = {name: value for name, (value, *_) in found[row["id"]].items()}
         assert len(values) == 2 * len(functions) + row["flag"]
@@ -178,7 +148,7 @@ def check(rows: list[Row], cuts: list[int], last: int, functions: tuple[str, ...
 
 @pytest.mark.parametrize("edge", ["include", "exclude", "prorate"])
 def test_behind_a_tail_that_was_made_longer_values_lie_within_their_bounds(edge):
-    rows, job, found, exact = stream(np.random.default_rng(2), 420), None, {}, 0
+    rows, job, found, exact = card_stream(np.random.default_rng(2), 420, TEXTS), None, {}, 0
     rule_set, wanted = RuleSet(0, (), (), {}), [each.model_copy() for each in rules(60)]
     short = [
         Rule.model_validate(json.loads(each.model_dump_json(by_alias=True).replace("59s", "5s"))) for each in wanted
@@ -187,12 +157,12 @@ def test_behind_a_tail_that_was_made_longer_values_lie_within_their_bounds(edge)
     for tail, now, part in (("5s", short, rows[:300]), ("70s", wanted, rows[300:])):
         precision = {"tail": tail, "resolution": "3s", "edge": edge}
         engine = buckets.EngineSettings.model_validate({"precision": precision, "shards": 1})
-        scorer = Scorer(SCHEMA, engine, evaluations=True)
+        scorer = Scorer(CARDS, engine, evaluations=True)
         job = job or InMemoryJob(scorer)
         job.scorer = scorer
-        rule_set = revise(rule_set, changes_between(rule_set.rules, now), SCHEMA, arrived, 0).rule_set
-        results = job.score_batch(table_arrivals(events(part), SCHEMA), rule_set)
-        arrived, decoder = results.account.arrived, OutputDecoder(rule_set, SCHEMA, engine)
+        rule_set = revise(rule_set, changes_between(rule_set.rules, now), CARDS, arrived, 0).rule_set
+        results = job.score_batch(table_arrivals(table_of(part, CARDS), CARDS), rule_set)
+        arrived, decoder = results.account.arrived, OutputDecoder(rule_set, CARDS, engine)
         found.clear()
         told(decoder.table(EVALUATIONS, results.payloads[EVALUATIONS]).to_pylist(), found, is_exact=False)
     for row, right in zip(rows[300:], expected(rows, 60)[300:], strict=True):
@@ -247,4 +217,4 @@ def test_the_last_events_lie_in_the_tail(as_worded):
     rule = Rule.model_validate({"rule_id": "r", "group_by": ["card"], "features": {"a": feature}, "when": "a > 1"})
     engine = buckets.EngineSettings.model_validate({"precision": {"tail": "1h"}})
     with pytest.raises(buckets.BucketsError, check=as_worded):
-        buckets.Evaluator([rule], SCHEMA, engine)
+        buckets.Evaluator([rule], CARDS, engine)

@@ -27,19 +27,11 @@ from buckets.rules.group import group_id
 from buckets.rules.renaming import renamed_rules
 from buckets.rules.rule_set import first_rule_set
 from tests.core.aggregates.oracle import Seen, oracles, rounded
+from tests.core.streams import START_MS, Row, schema_of, streams, table_of
 from tests.laws import examples
 
-SCHEMA = buckets.EventSchema.model_validate(
-    {
-        "event_id": "id",
-        "event_time": "time",
-        "attributes": {"payer": "string", "bene": "string", "kind": "string", "n": "long"},
-        "measures": {"amount": {"scale": 2}},
-    }
-)
-Row = dict[str, Any]
+SCHEMA = schema_of(payer="string", bene="string", kind="string", n="long")
 ORACLES = oracles()
-START_MS = 1_700_000_000_000
 LATENESS_MS = 3_000
 GROUPINGS = (
     ["bene AS payer"],
@@ -88,33 +80,13 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
 
 
 RANKED = ("median", "mode", "percentile")
-AMOUNTS = st.sampled_from([*map(Decimal, ("1.00", "1.05", "2.50", "7.25", "-3.10")), None])
-
-
-@st.composite
-def streams(draw: st.DrawFn) -> list[Row]:
-    rows: list[Row] = []
-    clock_ms = START_MS
-    for number in range(draw(st.integers(6, 40))):
-        if rows and draw(st.integers(0, 11)) == 0:
-            rows.append(draw(st.sampled_from(rows)) | {"again": True})
-            continue
-        time_ms = clock_ms + draw(st.sampled_from([0, 1, 1, 500, 500, 1000, 2000, 10_000, -1, -700, -2500, -60_000]))
-        clock_ms = max(clock_ms, time_ms)
-        row = {"id": f"e{number}", "time": time_ms, "again": False}
-        row |= {name: draw(st.sampled_from(["a", "a", "b", "c", None])) for name in ("payer", "bene")}
-        row |= {"kind": draw(st.sampled_from(["a", "b", None])), "n": draw(st.sampled_from([-1, 0, 3, None]))}
-        rows.append(row | {"amount": draw(AMOUNTS)})
-    return rows
-
-
-def table(rows: list[Row], at: int = 0) -> pa.Table:
-    """Rows as a table, in two pieces where the first of them has some."""
-    if 0 < at < len(rows):
-        return pa.concat_tables([table(rows[:at]), table(rows[at:])])
-    kinds = {"time": pa.int64(), "n": pa.int64(), "amount": pa.decimal128(10, 2)}
-    names = [name for name in rows[0] if name != "again"]
-    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in names})
+STEPS_MS = [0, 1, 1, 500, 500, 1000, 2000, 10_000, -1, -700, -2500, -60_000]
+FIELDS = {
+    **dict.fromkeys(("payer", "bene"), st.sampled_from(["a", "a", "b", "c", None])),
+    "kind": st.sampled_from(["a", "b", None]),
+    "n": st.sampled_from([-1, 0, 3, None]),
+    "amount": st.sampled_from([*map(Decimal, ("1.00", "1.05", "2.50", "7.25", "-3.10")), None]),
+}
 
 
 class Timelines:
@@ -187,7 +159,7 @@ def batches(rows: list[Row], cuts: list[int]) -> Iterator[list[Row]]:
 @settings(max_examples=examples(1500))
 @given(
     st.lists(features(), min_size=1, max_size=5),
-    streams(),
+    streams(STEPS_MS, FIELDS, may_repeat=True),
     st.lists(st.integers(1, 40), max_size=5),
     st.sampled_from(["all", "1h", "31s"]),
     st.sampled_from(["add", "evaluate"]),
@@ -209,7 +181,7 @@ def test_features_read_the_timeline_of_the_value_that_they_name(written, rows, c
         written_engine["precision"] |= {"resolution": "1s", "tail": "34s"}
     evaluator = buckets.Evaluator([rule], SCHEMA, buckets.EngineSettings.model_validate(written_engine))
     for batch in batches(rows, cuts):
-        results = evaluator.recorded(table(batch, piece))
+        results = evaluator.recorded(table_of(batch, SCHEMA, piece))
         results.account.check()
         found = {each["position"]: each for each in results.evaluations.to_pylist()}
         for at, row in enumerate(batch):
@@ -237,7 +209,7 @@ def test_hours_of_another_role_are_those_before_the_event_that_asks():
     written = {"rule_id": "r", "group_by": ["payer"], "features": features, "when": "usual > 0"}
     evaluator, values = buckets.Evaluator([buckets.Rule.model_validate(written)], SCHEMA), list[Any]()
     for batch in batches(rows, [1, 7, 50, 51]):
-        found = evaluator.recorded(table(batch)).evaluations.to_pylist()
+        found = evaluator.recorded(table_of(batch, SCHEMA)).evaluations.to_pylist()
         values += [json.loads(each["terms"])[0]["value"] for each in sorted(found, key=lambda each: each["position"])]
     for at, (row, value) in enumerate(zip(rows, values, strict=True)):
         hours = [x["time"] // hour_ms - row["time"] // hour_ms for x in rows[:at] if x["payer"] == row["bene"]]
@@ -305,7 +277,7 @@ def test_features_over_alerts_keep_their_groups_where_fields_get_other_names():
 
 
 def payment(number: int, time_ms: int, payer: str | None, bene: str | None) -> Row:
-    row = {"id": f"e{number}", "time": START_MS + time_ms, "again": False, "payer": payer, "bene": bene}
+    row = {"id": f"e{number}", "time": START_MS + time_ms, "payer": payer, "bene": bene}
     return row | {"kind": None, "n": None, "amount": Decimal(1)}
 
 
@@ -313,7 +285,7 @@ def test_an_account_counts_an_event_once_for_each_timeline_that_it_enters():
     rows = [payment(0, 0, "a", "b"), payment(1, 1, "b", "b"), payment(2, 2, None, "a"), payment(3, 3, "a", None)]
     rows += [payment(4, 4, None, None), payment(5, 0, "c", "a"), rows[0]]
     rule = buckets.Rule.model_validate(rule_with(group_by=["bene AS payer"]))
-    account = buckets.Evaluator([rule], SCHEMA).recorded(table(rows)).account
+    account = buckets.Evaluator([rule], SCHEMA).recorded(table_of(rows, SCHEMA)).account
     account.check()
     (asked,) = (each for each in account.groups if "AS" in each.group)
     assert (asked.events_in, asked.no_key, asked.unjudged, asked.duplicates) == (7 + 4, 2, 3, 1)
@@ -325,17 +297,19 @@ def test_an_event_that_asks_leaves_no_state():
     rule = buckets.Rule.model_validate(rule_with(group_by=["bene AS payer"]))
     job = InMemoryJob(Scorer(SCHEMA, buckets.EngineSettings(shards=1), evaluations=True))
     rule_set = first_rule_set([rule])
-    job.score_batch(table_arrivals(table([payment(n, n, "a", f"b{n}") for n in range(20)]), SCHEMA), rule_set)
+    job.score_batch(
+        table_arrivals(table_of([payment(n, n, "a", f"b{n}") for n in range(20)], SCHEMA), SCHEMA), rule_set
+    )
     assert sorted(map(len, job.stores[0].heads.list_keys())) == [len("a") + 8] * 2
     kept = {key: job.stores[0].heads.get([key]) for key in job.stores[0].heads.list_keys()}
-    job.score_batch(table_arrivals(table([payment(99, 10**7, None, "a")]), SCHEMA), rule_set)
+    job.score_batch(table_arrivals(table_of([payment(99, 10**7, None, "a")], SCHEMA), SCHEMA), rule_set)
     assert kept == {key: job.stores[0].heads.get([key]) for key in job.stores[0].heads.list_keys()}
 
 
 def test_an_event_that_is_not_judged_does_not_ask():
     rule = buckets.Rule.model_validate(rule_with(group_by=["bene AS payer"]) | {"when": "f >= 0"})
     job = InMemoryJob(Scorer(SCHEMA, buckets.EngineSettings(shards=1), evaluations=False))
-    rows = table([payment(0, 0, "a", "b"), payment(1, 1, "b", "a"), payment(2, 2, "b", "b")])
+    rows = table_of([payment(0, 0, "a", "b"), payment(1, 1, "b", "a"), payment(2, 2, "b", "b")], SCHEMA)
     pieces = [piece.append_column(JUDGED, pa.array([False] * len(piece))) for piece in table_arrivals(rows, SCHEMA)]
     account = job.score_batch(pieces, first_rule_set([rule])).account
     assert [(each.evaluated, each.unjudged) for each in account.groups] == [(0, 3), (0, 3)]
@@ -355,8 +329,8 @@ def test_duckdb_says_the_same_of_what_one_has_received():
     rule = buckets.Rule.model_validate(
         {"rule_id": "r", "group_by": ["payer"], "features": features, "when": "back > 0"}
     )
-    found = buckets.features(table(rows), [rule], SCHEMA)
-    events = table(rows).append_column("at", pa.array(range(len(rows))))
+    found = buckets.features(table_of(rows, SCHEMA), [rule], SCHEMA)
+    events = table_of(rows, SCHEMA).append_column("at", pa.array(range(len(rows))))
     asked = """
         select
             (select sum(x.amount) from events x where x.bene = e.payer and x.at <= e.at and x.time >= e.time - 30000),
@@ -376,12 +350,12 @@ def test_events_that_are_only_tried_see_what_each_would_see_alone():
     rule = buckets.Rule.model_validate(rule_with(group_by=["bene AS payer"]) | {"when": "f >= 0"})
     rule_set, engine = first_rule_set([rule]), buckets.EngineSettings(shards=2)
     job = InMemoryJob(Scorer(SCHEMA, engine, evaluations=True))
-    job.score_batch(table_arrivals(table(rows[:40]), SCHEMA), rule_set)
+    job.score_batch(table_arrivals(table_of(rows[:40], SCHEMA), SCHEMA), rule_set)
     job.scorer = replace(job.scorer, keeps=False)
     decoder = OutputDecoder(rule_set, SCHEMA, engine)
 
     def tried(some: list[Row]) -> dict[str, Any]:
-        payloads = job.score_batch(table_arrivals(table(some), SCHEMA), rule_set).payloads[EVALUATIONS]
+        payloads = job.score_batch(table_arrivals(table_of(some, SCHEMA), SCHEMA), rule_set).payloads[EVALUATIONS]
         return {row["event_id"]: row["terms"] for row in decoder.table(EVALUATIONS, payloads).to_pylist()}
 
     together, alone = tried(rows[40:]), dict[str, Any]()

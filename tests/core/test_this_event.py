@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 import buckets
 from buckets.rules.feature import Feature
 from tests.core.aggregates.oracle import Seen, oracles, rounded
+from tests.core.streams import Row, schema_of, streams, table_of
 from tests.laws import examples
 from tests.oracle import COMPARE
 
-SCHEMA = buckets.EventSchema.model_validate(
-    {
-        "event_id": "id",
-        "event_time": "time",
-        "attributes": {"payer": "string", "bene": "string", "kind": "string", "flag": "boolean", "n": "long"},
-        "measures": {"amount": {"scale": 2}},
-    }
-)
-Row = dict[str, Any]
+SCHEMA = schema_of(payer="string", bene="string", kind="string", flag="boolean", n="long")
 ORACLES = oracles()
-AMOUNTS = st.sampled_from([*map(Decimal, ("1.00", "1.05", "1.09", "2.50", "7.25", "7.30", "-3.10")), None])
-START_MS = 1_700_000_000_000
+STEPS_MS = [0, 1, 1, 500, 500, 1000, 2000, 40_000]
+FIELDS = {
+    "payer": st.sampled_from("pppq"),
+    "bene": st.sampled_from(["p", "b"]),
+    "kind": st.sampled_from(["a", "a", "A", "ß", "", None]),
+    "flag": st.sampled_from([True, True, False, None]),
+    "n": st.sampled_from([-1, 0, 3, None]),
+    "amount": st.sampled_from([*map(Decimal, ("1.00", "1.05", "1.09", "2.50", "7.25", "7.30", "-3.10")), None]),
+}
 
 
 def known(test: Callable[..., Any], *values: Any) -> bool:
@@ -73,27 +73,6 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
     return found | ({} if FUNCTIONS[function] is None else {"of": FUNCTIONS[function]})
 
 
-@st.composite
-def streams(draw: st.DrawFn) -> list[Row]:
-    rows, time_ms = [], START_MS
-    for number in range(draw(st.integers(6, 30))):
-        time_ms += draw(st.sampled_from([0, 1, 1, 500, 500, 1000, 2000, 40_000]))
-        row = {"id": f"e{number}", "time": time_ms, "payer": draw(st.sampled_from("pppq"))}
-        row |= {
-            "bene": draw(st.sampled_from(["p", "b"])),
-            "kind": draw(st.sampled_from(["a", "a", "A", "ß", "", None])),
-        }
-        row |= {"flag": draw(st.sampled_from([True, True, False, None])), "n": draw(st.sampled_from([-1, 0, 3, None]))}
-        row["amount"] = draw(AMOUNTS)
-        rows.append(row)
-    return rows
-
-
-def table(rows: list[Row]) -> pa.Table:
-    kinds = {"time": pa.int64(), "n": pa.int64(), "amount": pa.decimal128(10, 2), "flag": pa.bool_()}
-    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in rows[0]})
-
-
 def expected(rows: list[Row], at: int, feature: Feature, fields: tuple[str, ...]) -> Any:
     """A feature at a row, by a loop over the rows up to it."""
     this, window = rows[at], feature.window
@@ -118,7 +97,7 @@ def expected(rows: list[Row], at: int, feature: Feature, fields: tuple[str, ...]
 @settings(max_examples=examples(1000))
 @given(
     st.lists(features(), min_size=2, max_size=6),
-    streams(),
+    streams(STEPS_MS, FIELDS, most=30),
     st.lists(st.integers(1, 25), max_size=3),
     st.sampled_from(["all", "1h"]),
 )
@@ -132,7 +111,7 @@ def test_events_are_compared_with_the_event_itself(written, rows, cuts, tail):
     for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
         if begin == end:
             continue
-        for found in evaluator.recorded(table(rows[begin:end])).evaluations.to_pylist():
+        for found in evaluator.recorded(table_of(rows[begin:end], SCHEMA)).evaluations.to_pylist():
             at = begin + found["position"]
             for term in json.loads(found["terms"]):
                 each = next(each for each in rule.named_features() if each.name == term["name"])
@@ -144,14 +123,14 @@ def test_events_are_compared_with_the_event_itself(written, rows, cuts, tail):
 
 
 @settings(max_examples=examples(400))
-@given(features(), st.sampled_from([">", ">=", "<", "=", "!="]), st.integers(-3, 9), streams())
+@given(features(), st.sampled_from([">", ">=", "<", "=", "!="]), st.integers(-3, 9), streams(STEPS_MS, FIELDS, most=30))
 def test_a_single_feature_is_compared_with_a_number(written, operator, limit, rows):
     rule = {"rule_id": "r", "group_by": ["payer"], "features": {"f": written}}
     is_truth = written["function"] == "is_first"
     rule["when"] = "f" if is_truth else f"f {operator} {limit}"
     read = buckets.Rule.model_validate(rule)
     (named,) = read.named_features()
-    alerts = buckets.evaluate(table(rows), [read], SCHEMA).alerts
+    alerts = buckets.evaluate(table_of(rows, SCHEMA), [read], SCHEMA).alerts
     fired = set(alerts["position"].to_pylist())
     for at in range(len(rows)):
         value = expected(rows, at, named.feature, named.fields)
