@@ -33,7 +33,7 @@ OF_WORKERS = (
     "pyspark.worker:main",
     "pyspark.worker:read_udfs",
     "buckets.spark.fan_out:convert",
-    "buckets.spark.fan_out:fan_out_parsed",
+    "buckets.spark.fan_out:fan_out",
     "buckets.spark.worker:settle",
     "buckets.spark.windows:_kept",
     "buckets.spark.state_client:StateConnection.of_task",

@@ -8,7 +8,7 @@ import pyarrow as pa
 from buckets.archive.arrived_rows import ArrivedInTask, archived_rows
 from buckets.checkpoint.identity import Terms
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import ShardMessage, fan_out_parsed
+from buckets.engine.batch.fan_out import ShardMessage, fan_out
 from buckets.engine.batch.payload import PASSING
 from buckets.events.arrivals import convert
 from buckets.lists.index import NO_LISTS, Lists
@@ -52,7 +52,7 @@ def fan_out_rows(
     for rows in arrivals:
         if rows.num_rows:
             parsed = convert(rows, schema, required)
-            messages = list(fan_out_parsed(rows, parsed, rule_set, schema, engine, lists).messages())
+            messages = list(fan_out(rows, rule_set, schema, engine, lists, parsed=parsed).messages())
             if ROW in rows.schema.names:
                 messages.append(ShardMessage(PASSING, rows_payload(rows)))
             if arrived is not None:

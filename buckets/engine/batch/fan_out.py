@@ -214,27 +214,14 @@ def fan_out(
     lists: Lists = NO_LISTS,
     whole: bool = True,
     counts: bool = True,
+    parsed: ParsedRows | None = None,
 ) -> FannedOut:
     """Turn arrivals, in the form of `arrivals` and in arrival order, into what shards get.
 
     Shards get `whole` events, as alerts show them, or only those attributes that a feature, filter or condition reads.
-    Without `counts` there are none for the accounts of the batch.
+    Without `counts` there are none for the accounts of the batch. `parsed` are the arrivals where they are known.
     """
-    parsed = convert(rows, schema, engine.required(rule_set.needed_fields), counts)
-    return fan_out_parsed(rows, parsed, rule_set, schema, engine, lists, whole, counts)
-
-
-def fan_out_parsed(
-    rows: pa.RecordBatch,
-    parsed: ParsedRows,
-    rule_set: RuleSet,
-    schema: EventSchema,
-    engine: EngineSettings,
-    lists: Lists = NO_LISTS,
-    whole: bool = True,
-    counts: bool = True,
-) -> FannedOut:
-    """Turn arrivals into what shards get as `fan_out` does, given what they have been parsed to."""
+    parsed = parsed or convert(rows, schema, engine.required(rule_set.needed_fields), counts)
     shards, events, letters = engine.shards, parsed.events, dead_letters(rows, parsed, schema)
     passed, with_key = _passed(events, rule_set.groups, schema, lists)
     entering = _entering(events, rule_set.groups, passed)

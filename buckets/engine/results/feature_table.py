@@ -11,16 +11,7 @@ import pyarrow.compute as pc
 from buckets.arrays import Int64s
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import judged_flags
-from buckets.engine.values.feature_rules import (
-    FEATURES,
-    FIRED,
-    POSITION,
-    RULE,
-    exact_column,
-    feature_types,
-    value_column,
-    warm_column,
-)
+from buckets.engine.values.feature_rules import FEATURES, FIRED, POSITION, RULE, feature_column, feature_types
 from buckets.errors import BucketsError
 from buckets.events import arrivals as arrived
 from buckets.events import conversion
@@ -173,10 +164,10 @@ _Source = tuple[str, str]  # Where a column comes from: a rule, and a column of 
 def _of_rule(rule: Rule, schema: EventSchema, flags: bool) -> Iterator[tuple[str, pa.DataType, _Source]]:
     for name, kind in feature_types(rule, schema).items():
         column = f"{rule.rule_id}.{name}"
-        yield column, kind, (rule.rule_id, value_column(name))
+        yield column, kind, (rule.rule_id, feature_column(name, "value"))
         if flags:
-            yield f"{column}.exact", pa.bool_(), (rule.rule_id, exact_column(name))
-            yield f"{column}.warm", pa.bool_(), (rule.rule_id, warm_column(name))
+            yield f"{column}.exact", pa.bool_(), (rule.rule_id, feature_column(name, "exact"))
+            yield f"{column}.warm", pa.bool_(), (rule.rule_id, feature_column(name, "warm"))
     yield f"{rule.rule_id}.{FIRED}", pa.bool_(), (rule.rule_id, FIRED)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -274,19 +274,9 @@ RULE, POSITION, FIRED = "rule_id", "position", "fired"
 _NO_EVENTS = np.empty(0, np.int64)
 
 
-def value_column(name: str) -> str:
-    """Return the column of a feature's values."""
-    return f"value:{name}"
-
-
-def exact_column(name: str) -> str:
-    """Return the column that says whether its values are exact."""
-    return f"exact:{name}"
-
-
-def warm_column(name: str) -> str:
-    """Return the column that says whether all that its window needs has been kept."""
-    return f"warm:{name}"
+def feature_column(name: str, what: Literal["value", "exact", "warm"]) -> str:
+    """Return the column of a feature's values, or that which says whether these are exact, or warm."""
+    return f"{what}:{name}"
 
 
 def feature_types(rule: Rule, schema: EventSchema) -> dict[str, pa.DataType]:
@@ -321,8 +311,9 @@ def judged_columns(judged: Judged) -> pa.Table:
     types = feature_types(judged.rule, judged.table.schema)
     columns: dict[str, pa.Array] = {}
     for name, of in judged.features.items():
-        columns[value_column(name)] = _feature_columns_values(judged.rule, name, of.values, types[name])
-        columns |= {exact_column(name): pa.array(of.values.exact), warm_column(name): pa.array(of.warm)}
+        columns[feature_column(name, "value")] = _feature_columns_values(judged.rule, name, of.values, types[name])
+        columns[feature_column(name, "exact")] = pa.array(of.values.exact)
+        columns[feature_column(name, "warm")] = pa.array(of.warm)
     positions = judged.table.column(POSITION)[judged.events]
     rule_ids = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), [judged.rule.rule_id])
     return pa.table({RULE: rule_ids, POSITION: pa.array(positions), FIRED: pa.array(judged.fired), **columns})
