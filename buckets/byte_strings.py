@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.arrays import Flags, Int64s, read_only
+from buckets.arrays import Flags, Int64s, read_only, starts_of
 from buckets.compiled import compiled, copy_bytes, inlined, leaf, read_word
 
 _FEWEST_SLOTS = 16
@@ -22,8 +22,7 @@ class ByteStrings(NamedTuple):
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> "ByteStrings":
         """Join byte strings."""
-        start = np.zeros(len(strings) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=start[1:])
+        start = starts_of(np.fromiter(map(len, strings), np.int64, len(strings)))
         return fixed(np.frombuffer(b"".join(strings), np.uint8), start)
 
     @classmethod
@@ -100,8 +99,7 @@ def gathered(pool: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> ByteSt
         at: int64 `(strings,)`, where each begins.
         lengths: int64 `(strings,)`, how long each is.
     """
-    start = np.zeros(len(at) + 1, np.int64)
-    np.cumsum(lengths, out=start[1:])
+    start = starts_of(lengths)
     data = np.empty(start[-1], np.uint8)
     copy_strings(pool, at, start, data)
     return fixed(data, start)

@@ -54,8 +54,19 @@ class Computed(NamedTuple):
     count_upper: Int64s
     exact: Flags
 
+    @classmethod
+    def known(cls, whole: Integers, micro: Int32s, events: Int64s) -> "Computed":
+        """Return what is known to the last digit."""
+        exact = np.ones(len(events), np.bool_)
+        return cls(whole, micro, whole, micro, whole, micro, events, events, events, exact)
+
+    def taken(self, chosen: npt.NDArray[Any]) -> "Computed":
+        """Return the component at some of the events, chosen as numpy chooses elements of an array."""
+        return Computed(*(column[chosen] for column in self))
+
 
 COMPUTED: Final = Computed._fields  # The names of what is known of a component
+NOTHING_COMPUTED: Final = Computed.known(*[np.empty(0, np.int64)] * 3)  # A component at no events
 
 
 class EventCounts(NamedTuple):

@@ -5,13 +5,12 @@ An array of a plan lies there group by group; for each kind of array there is wh
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from buckets.aggregates.component import MAX, PAIRS
-from buckets.arrays import Flags, Int64s
+from buckets.arrays import Flags, Int64s, starts_of
 from buckets.compiled import allocating
 from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.listed_periods import period_room
@@ -55,7 +54,7 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
     features, rules = [plan.feature_arrays for plan in plans], [plan.rule_arrays for plan in plans]
     tiers = [plan.tiers for plan in plans]
     read = [cells_read_of(plan.feature_arrays, plan.windows) for plan in plans]
-    periods = _starts([plan.windows.period_ms for plan in plans])[:-1]
+    periods = starts_of([len(plan.windows.period_ms) for plan in plans])[:-1]
     windows = [
         each._replace(period_from=at + each.period_from, period_end=at + each.period_end)
         for at, each in zip(periods, (plan.windows for plan in plans), strict=True)
@@ -69,11 +68,11 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
         cells_read=np.concatenate(read),
         needs_extremes=np.concatenate(extremes),
         is_text=np.concatenate([plan.is_text for plan in plans]),
-        feature_start=_starts([each.operation for each in features]),
-        rule_start=_starts([each.number for each in rules]),
-        tier_start=_starts([each.after_ms for each in tiers]),
-        window_start=_starts([each.reach_ms for each in windows]),
-        column_start=_starts(extremes),
+        feature_start=starts_of([len(each.operation) for each in features]),
+        rule_start=starts_of([len(each.number) for each in rules]),
+        tier_start=starts_of([len(each.after_ms) for each in tiers]),
+        window_start=starts_of([len(each.reach_ms) for each in windows]),
+        column_start=starts_of([len(each) for each in extremes]),
         **{name: np.array([get(plan) for plan in plans], np.int64) for name, get in _NUMBERS.items()},
         has_event_features=np.array([bool((each.operation > MAX).any()) for each in features], np.bool_),
         has_resets=np.array([bool(plan.resetting) for plan in plans], np.bool_),
@@ -84,11 +83,6 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
 
 _NUMBERS = {name: attrgetter(name) for name in ("horizon_ms", "late", "collision", "edge", "repeats_ms")}
 _NUMBERS["generation"] = attrgetter("group.generation")
-
-
-def _starts(arrays: Sequence[npt.NDArray[Any]]) -> Int64s:
-    """Return where each of some arrays begins when they lie one after the other, and where the last one ends."""
-    return np.cumsum([0, *map(len, arrays)], dtype=np.int64)
 
 
 @allocating

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.arrays import Flags, Int64s
+from buckets.arrays import Flags, Int64s, starts_of
 from buckets.byte_strings import concatenated
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
@@ -426,6 +426,6 @@ class _Layout(NamedTuple):
 def _layout(groups: tuple[tuple[str, tuple[str, ...]], ...]) -> _Layout:
     fields = list(dict.fromkeys(field for _, of_group in groups for field in of_group))
     indices = [fields.index(field) for _, of_group in groups for field in of_group]
-    starts = np.cumsum([0, *(len(of_group) for _, of_group in groups)], dtype=np.int64)
+    starts = starts_of([len(of_group) for _, of_group in groups])
     seeds = [zlib.crc32(group_id.encode()) for group_id, _ in groups]
     return _Layout(fields, np.array(indices, np.int64), starts, np.array(seeds, np.int64))

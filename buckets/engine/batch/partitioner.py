@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.arrays import Int32s, Int64s
-from buckets.byte_strings import ByteStrings, same_bytes
+from buckets.byte_strings import ByteStrings, same_bytes, slots_for
 from buckets.compiled import allocating, compiled, copy_bytes, leaf
 from buckets.numbers.varint import crc32
 
@@ -62,10 +62,7 @@ def assign_shards(texts: ByteStrings, fields, field_start, seeds, passed, shards
         What goes where, as `Partitioned`.
     """
     found = _new_found(texts, fields, field_start, passed)
-    size = 16
-    while size < 2 * passed.shape[1]:
-        size *= 2
-    table = np.empty(size, np.int32)
+    table = np.empty(slots_for(passed.shape[1]), np.int32)
     for group in range(passed.shape[0]):
         _find_keys(texts, fields, field_start, group, passed, seeds[group], shards, table, found)
     return _laid_out(found, shards, passed.shape[1])
@@ -295,9 +292,7 @@ def number_pairs(one, other):
         Each row's number, int64 `(rows,)`, and the row in which each number occurs first, int64.
     """
     rows = one.shape[0]
-    size = 1
-    while size < 2 * rows:
-        size *= 2
+    size = slots_for(rows)
     table, numbers, seen = np.full(size, -1, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64)
     count = 0
     for row in range(rows):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.arrays import Int32s, Int64s
+from buckets.arrays import Int32s, Int64s, starts_of
 from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.batch.dead_letters import arrival, ascend, whole
 from buckets.engine.batch.partitioner import Partitioned, sort_by_code
@@ -206,12 +206,12 @@ class ShardEvents:
         parts, groups = sent.partitioned, len(sent.group_ids)
         there = np.flatnonzero(parts.keys)
         rows = parts.events[parts.rows + np.repeat(parts.event_start[:-1], np.diff(parts.row_start))]
-        group_start, key_start = _starts(parts.keys.ravel()[there]), _starts(parts.key_events)
+        group_start, key_start = starts_of(parts.keys.ravel()[there]), starts_of(parts.key_events)
         return cls(
             [sent.group_ids[each % groups] for each in there.tolist()],
             group_start,
             key_start,
-            fixed(parts.key_data, _starts(parts.key_bytes)),
+            fixed(parts.key_data, starts_of(parts.key_bytes)),
             rows,
             sent.events,
             shard_start=[0, *np.cumsum(np.count_nonzero(parts.keys, axis=1)[sent.shards]).tolist()],
@@ -223,8 +223,8 @@ class ShardEvents:
         is_plain = set(group_ids).issuperset(chain(*(piece.group_ids for piece in pieces)))
         if is_plain and len(pieces) == 1 and ascend(*arrival(pieces[0].events)):
             (piece,) = pieces
-            keys = fixed(piece.key_data, _starts(piece.key_bytes))
-            starts, rows = (_starts(piece.keys), _starts(piece.key_events)), piece.rows.astype(np.int64)
+            keys = fixed(piece.key_data, starts_of(piece.key_bytes))
+            starts, rows = (starts_of(piece.keys), starts_of(piece.key_events)), piece.rows.astype(np.int64)
             return cls(piece.group_ids, *starts, keys, rows, piece.events)
         return _merged(sorted(pieces, key=lambda piece: _first_arrival(piece.events)), group_ids, is_plain)
 
@@ -266,16 +266,10 @@ class ShardEvents:
         return EventsByKey(events, codes, np.searchsorted(codes, np.arange(len(keys) + 1)), keys)
 
 
-def _starts(lengths: npt.NDArray[np.integer]) -> Int64s:
-    start = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=start[1:])
-    return start
-
-
 def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str], is_plain: bool) -> ShardEvents:
     """Return pieces, the first of which came first, as one."""
     events = pa.concat_tables([piece.events for piece in pieces]).unify_dictionaries().combine_chunks()
-    first_row = _starts(np.array([len(piece.events) for piece in pieces]))
+    first_row = starts_of(np.array([len(piece.events) for piece in pieces]))
     rows = np.concatenate([piece.rows + first for piece, first in zip(pieces, first_row[:-1].tolist(), strict=True)])
     numbers = {group_id: (number, COUNTS) for number, group_id in enumerate(group_ids)}
     if not is_plain:
@@ -284,7 +278,7 @@ def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str], is_plain: 
     groups, ways = np.concatenate(
         [np.repeat([numbers[group_id] for group_id in piece.group_ids], piece.keys, axis=0).T for piece in pieces], 1
     )
-    texts = concatenated([fixed(piece.key_data, _starts(piece.key_bytes)) for piece in pieces])
+    texts = concatenated([fixed(piece.key_data, starts_of(piece.key_bytes)) for piece in pieces])
     key_events = np.concatenate([piece.key_events for piece in pieces])
     prefixes = fixed(groups.astype(">i8").view(np.uint8), np.arange(len(groups) + 1) * GROUP_BYTES)
     distinct = column_of(prefixes.followed_by(texts)).dictionary_encode()

@@ -14,11 +14,10 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.aggregates.component import COMPUTED, Computed
+from buckets.aggregates.component import NOTHING_COMPUTED
 from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.engine.batch import payload
@@ -213,8 +212,7 @@ def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
 PARTS = "parts"  # The output that carries parts to where they meet
 _CLOCK = "clock_ms"
 _NO_FLAGS = np.empty(0, np.bool_)
-_NO_NUMBERS: list[npt.NDArray[Any]] = [np.empty(0, np.int64)] * len(COMPUTED)
-_NO_PART = ComputedPart(Computed(*_NO_NUMBERS)._replace(exact=_NO_FLAGS), _NO_FLAGS, _NO_FLAGS)
+_NO_PART = ComputedPart(NOTHING_COMPUTED, _NO_FLAGS, _NO_FLAGS)
 _EVENT_TYPES = {"position": pa.int64(), "source": pa.string(), "source_order": pa.int64(), "event_id": pa.string()}
 _EVENT = tuple(_EVENT_TYPES)  # What an event is known by within a batch; nearly always the first of these are enough
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.aggregates.aggregate import Own, Values
-from buckets.aggregates.component import COMPUTED, Computed, joined
+from buckets.aggregates.component import NOTHING_COMPUTED, joined
 from buckets.arrays import Flags, Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.values.group_parts import ComputedPart, ScoredGroup
@@ -294,8 +294,7 @@ def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
     if kind != "number":
         return pa.bool_() if kind == "boolean" else pa.string()
     measure = schema.measures.get(named.feature.of or "")
-    nothing: list[npt.NDArray[Any]] = [_NO_EVENTS] * len(COMPUTED)
-    computed = dict.fromkeys((component for component, _ in named.parts()), Computed(*nothing))
+    computed = dict.fromkeys((component for component, _ in named.parts()), NOTHING_COMPUTED)
     own_scale, flags = 0 if measure is None else measure.scale, _NO_EVENTS.astype(np.bool_)
     own = Own(kind, own_scale, lambda: _NO_EVENTS, lambda: flags, lambda: flags, lambda: _NO_EVENTS)
     scale = aggregate.finalize(computed, own).scale

@@ -59,9 +59,8 @@ class ComputedPart:
 
     def take(self, rows: Int64s) -> "ComputedPart":
         """Return the part at some of the events."""
-        columns: list[npt.NDArray[Any]] = [column[rows] for column in self.computed]
         outside = None if self.outside is None else self.outside[rows]
-        return ComputedPart(Computed(*columns), self.there[rows], self.warm[rows], outside)
+        return ComputedPart(self.computed.taken(rows), self.there[rows], self.warm[rows], outside)
 
     def take_or_outside(self, rows: Int64s) -> "ComputedPart":
         """Return the part at some of the events; rows are -1 for those that do not belong to its group."""
@@ -103,8 +102,7 @@ def group_parts(group: ScoredGroup) -> GroupParts:
                 number = len(group.plan.rules) + index
                 beyond += [(event, number) for event in of_rows.event[is_beyond].tolist()]
                 of_rows = chosen_rows(of_rows, ~is_beyond)
-                columns: list[npt.NDArray[Any]] = [column[~is_beyond] for column in computed]
-                computed = Computed(*columns)
+                computed = computed.taken(~is_beyond)
         elif part.over is not None:
             computed = compute_over_periods(part, of_rows, group.scored.pairs)
         else:
@@ -119,15 +117,14 @@ def _part(group: ScoredGroup, index: int, rows: Rows, computed: Computed, events
     if part.column is not None and holds_texts(part.column, group.table.schema):
         texts = texts_at(group.scored.pool, computed.whole)
         computed = computed._replace(whole=texts, lower_whole=texts, upper_whole=texts)
-    columns: list[npt.NDArray[Any]] = [*computed]
     there = np.ones(len(events), np.bool_)
     if len(rows.event) < len(events):
         at = np.searchsorted(events, rows.event)
         there = np.zeros(len(events), np.bool_)
         there[at] = True
-        columns = [_spread(column, at, len(events)) for column in columns]
+        computed = Computed(*(_spread(column, at, len(events)) for column in computed))
     warm = group.warm(events, np.full(len(events), len(group.plan.rules) + index))
-    return ComputedPart(Computed(*columns), there, warm)
+    return ComputedPart(computed, there, warm)
 
 
 def _spread(column: npt.NDArray[Any], at: Int64s, size: int) -> npt.NDArray[Any]:
@@ -160,9 +157,7 @@ def _read(table: pa.Table, number: int) -> ComputedPart:
     if f"{number}:exact" in table.column_names:
         computed = Computed(*map(column, COMPUTED))
     else:
-        whole, micro, count = map(column, _VALUES)
-        exact = np.ones(len(whole), np.bool_)
-        computed = Computed(whole, micro, whole, micro, whole, micro, count, count, count, exact)
+        computed = Computed.known(*map(column, _VALUES))
     return ComputedPart(computed, column("there"), column("warm"))
 
 

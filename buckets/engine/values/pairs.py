@@ -29,7 +29,7 @@ from buckets.aggregates.component import (
     in_words,
 )
 from buckets.aggregates.each_event import entropies, weights
-from buckets.arrays import Flags, Int32s, Int64s
+from buckets.arrays import Flags, Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.expressions.expression import THIS
 from buckets.kernel.listed_pairs import OWN, TIME, VALUES
@@ -88,7 +88,7 @@ class ListedPairs:
         whole = self._operate(part, row, at, events)
         if part.operation in (FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME):
             events = np.minimum(events, 1)
-        return _known(whole, np.zeros(size, np.int32), events)
+        return Computed.known(whole, np.zeros(size, np.int32), events)
 
     def _decayed(self, part: Part, rows: Rows, row: Int64s, at: Int64s, events: Int64s) -> Computed:
         """Return sums of weighted values."""
@@ -100,9 +100,9 @@ class ListedPairs:
             weighted = weights(ages_ms, part.parameter).astype(object) * values
             found[row[begin]] = np.add.reduceat(weighted, begin)
         try:
-            return _known(*in_words(found), events)
+            return Computed.known(*in_words(found), events)
         except OverflowError:
-            return _known(*in_words(self._within(found, WORD)), events)
+            return Computed.known(*in_words(self._within(found, WORD)), events)
 
     def _ranks(self, part: Part, row: Int64s, at: Int64s, size: int) -> Computed:
         """Return how many values are more frequent among other events than that of each event, and one."""
@@ -118,7 +118,7 @@ class ListedPairs:
         rank = np.bincount(different[is_above, 0], minlength=size) + 1
         has_own = np.bincount(row[is_own], minlength=size) > 0
         events = np.bincount(row, minlength=size)
-        return _known(np.where(has_own, rank, 0), np.zeros(size, np.int32), events)
+        return Computed.known(np.where(has_own, rank, 0), np.zeros(size, np.int32), events)
 
     def _values(self, track: Track, at: Int64s) -> tuple[Int64s, Int64s]:
         """Return the least and the greatest value of single events, which are the same; of none least is above."""
@@ -197,9 +197,3 @@ class ListedPairs:
         fits = [INT64_MIN <= number // word <= INT64_MAX for number in numbers.tolist()]
         self._beyond |= ~np.array(fits, np.bool_)
         return np.where(self._beyond, 0, numbers)
-
-
-def _known(whole: Any, micro: Int32s, events: Int64s) -> Computed:
-    """Return what is known to the last digit."""
-    exact = np.ones(len(events), np.bool_)
-    return Computed(whole, micro, whole, micro, whole, micro, events, events, events, exact)
