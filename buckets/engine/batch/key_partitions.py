@@ -7,13 +7,14 @@ wherever it occurs, so no state is needed to see it again. It is taken from one 
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.arrays import Int64s
+from buckets.arrays import Int64s, starts_of
 
 if TYPE_CHECKING:
     from buckets.engine.batch.partitioner import Partitioned
@@ -35,27 +36,20 @@ def seen_partitions(
         groups: the name of each group; empty of one that is left out.
         source: the topic and partition of each event.
     """
-    first, last = partitioned.key_start[_SHARD], partitioned.key_start[_SHARD + 1]
-    if first == last:
+    of_keys, data, of_rows, events = partitioned.stretches(_SHARD)
+    if of_keys.start == of_keys.stop:
         return {}
-    counts = partitioned.key_events[first:last].astype(np.int64)
+    counts, rows = partitioned.key_events[of_keys].astype(np.int64), partitioned.rows[of_rows]
     ends = np.cumsum(counts)
-    rows = partitioned.rows[partitioned.row_start[_SHARD] : partitioned.row_start[_SHARD + 1]]
-    named = source.take(
-        pa.array(partitioned.events[partitioned.event_start[_SHARD] : partitioned.event_start[_SHARD + 1]])
-    )
-    encoded = named.dictionary_encode()
+    encoded = source.take(pa.array(partitioned.events[events])).dictionary_encode()
     numbers = np.array([zlib.crc32(name.encode()) for name in encoded.dictionary.to_pylist()], np.int64)
     partitions = numbers[encoded.indices.to_numpy()]
     # Events of a key are in the order of arrival, so the first and the last of them are of different partitions if any.
     ends_of_keys = partitions[rows[ends - counts]], partitions[rows[ends - 1]]
-    hashes = _hashes(
-        partitioned.key_data[partitioned.data_start[_SHARD] : partitioned.data_start[_SHARD + 1]],
-        partitioned.key_bytes[first:last].astype(np.int64),
-    )
+    hashes = _hashes(partitioned.key_data[data], partitioned.key_bytes[of_keys].astype(np.int64))
     found: dict[str, list[tuple[int, int]]] = {}
-    bounds = np.cumsum([0, *partitioned.keys[_SHARD]])
-    for group, begin, end in zip(groups, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+    bounds = starts_of(partitioned.keys[_SHARD]).tolist()
+    for group, (begin, end) in zip(groups, pairwise(bounds), strict=True):
         if group and begin < end:
             least = begin + np.argsort(hashes[begin:end])[:SAMPLED_KEYS]
             keys, oldest, newest = (column[least].tolist() for column in (hashes, *ends_of_keys))

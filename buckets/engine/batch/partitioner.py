@@ -32,6 +32,11 @@ class Partitioned(NamedTuple):
     row_start: Int64s  # int64 `(shards + 1,)`, where its `rows` begin
     event_start: Int64s  # int64 `(shards + 1,)`, where its `events` begin
 
+    def stretches(self, shard: int) -> tuple[slice, ...]:
+        """Return where the keys of a shard stand, their bytes, its `rows` and its `events`."""
+        starts = self.key_start, self.data_start, self.row_start, self.event_start
+        return tuple(slice(*start[shard : shard + 2].tolist()) for start in starts)
+
 
 class _Found(NamedTuple):
     """The keys of all groups in the order in which they first occur, and which of them each event has."""

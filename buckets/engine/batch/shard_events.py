@@ -74,8 +74,7 @@ class SentEvents:
     def of_shard(self, shard: int) -> ShardPayload:
         """Return what one shard is sent."""
         parts, of_groups = self.partitioned, self.partitioned.keys[shard]
-        starts = (parts.key_start, parts.data_start, parts.row_start, parts.event_start)
-        keys, data, rows, events = (slice(*start[shard : shard + 2].tolist()) for start in starts)
+        keys, data, rows, events = parts.stretches(shard)
         groups = np.flatnonzero(of_groups)
         return ShardPayload(
             [self.group_ids[group] for group in groups.tolist()],
