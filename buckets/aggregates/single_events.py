@@ -26,15 +26,7 @@ from buckets.aggregates.component import (
     Computed,
     joined,
 )
-from buckets.aggregates.plain import (
-    NO_EVENT,
-    NONE_BEFORE,
-    NOT_SO,
-    CountedEvents,
-    PlainValue,
-    plain_number,
-    plain_value,
-)
+from buckets.aggregates.plain import NO_EVENT, NONE_BEFORE, NOT_SO, CountedEvents, PlainValue, plain_number, plain_value
 from buckets.aggregates.sequence import left_alone
 from buckets.arrays import Int64s
 

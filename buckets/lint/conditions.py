@@ -7,16 +7,7 @@ from decimal import Decimal
 from itertools import combinations
 
 from buckets.expressions.expression import Expression, conjuncts, normalise
-from buckets.lint.logic import (
-    Facts,
-    always_holds,
-    implies,
-    may_hold,
-    never_false,
-    parts_of,
-    redundant,
-    shown,
-)
+from buckets.lint.logic import Facts, always_holds, implies, may_hold, never_false, parts_of, redundant, shown
 from buckets.lint.subject import Code, FilterAt, Finding, Subject, event_facts
 from buckets.rules.feature import VALUE
 from buckets.rules.filter import filter_condition

@@ -19,11 +19,7 @@ from buckets.aggregates.registry import SHORT_FUNCTIONS
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import COMPARISONS
 from buckets.printable import quoted
-from buckets.rules.completeness import (
-    FROM_THE_FIRST,
-    Completeness,
-    later,
-)
+from buckets.rules.completeness import FROM_THE_FIRST, Completeness, later
 from buckets.rules.feature import Counted, Limit, Part, Track, holds_texts, schema_on
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, renamed_filter
 from buckets.rules.policies import AlertPolicy

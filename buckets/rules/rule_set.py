@@ -15,14 +15,7 @@ import msgspec
 
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
-from buckets.rules.completeness import (
-    Completeness,
-    Fill,
-    Stretches,
-    complete_behind,
-    earlier_from,
-    later,
-)
+from buckets.rules.completeness import Completeness, Fill, Stretches, complete_behind, earlier_from, later
 from buckets.rules.feature import ALERT_FIELDS
 from buckets.rules.group import COUNT_TRACK, Group, group_id, used_tracks
 from buckets.rules.prepared import PreparedRules, prepare

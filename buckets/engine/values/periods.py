@@ -8,18 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.component import (
-    AVG,
-    COUNT,
-    MAX,
-    MEDIAN,
-    MIN,
-    SUM,
-    Component,
-    Computed,
-    Integers,
-    in_words,
-)
+from buckets.aggregates.component import AVG, COUNT, MAX, MEDIAN, MIN, SUM, Component, Computed, Integers, in_words
 from buckets.arrays import Flags, Int64s
 from buckets.kernel.listed_periods import EVENTS, FEWEST, LOWER, MAYBE, MOST, SIZE, UPPER, VALUE
 from buckets.kernel.result_rows import Rows
