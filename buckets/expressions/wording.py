@@ -194,27 +194,19 @@ _ARTICLES: dict[Kind, str] = {
     "numbers": "an array of numbers",
     "booleans": "an array of true and false",
 }
-_SIGNATURES: Final[dict[str, tuple[Kind, Kind]]] = {
-    "abs": ("number", "number"),
-    "ln": ("number", "number"),
-    "sqrt": ("number", "number"),
-    "array_size": ("texts", "number"),
-    **{part: ("time", "text" if span is None else "number") for part, span in TIME_PARTS.items()},
-    "length": ("text", "number"),
-    "lower": ("text", "text"),
-    "trim": ("text", "text"),
-    "upper": ("text", "text"),
-}
-"""What functions of one operand take and give."""
-_OF_SEVERAL: Final[dict[str, tuple[tuple[Kind, ...], int, Kind]]] = {
-    "jaro_winkler": (("text", "text"), 0, "number"),
-    "levenshtein": (("text", "text"), 0, "number"),
+_SIGNATURES: Final[dict[str, tuple[tuple[Kind, ...], int, Kind]]] = {
+    **dict.fromkeys(("abs", "ln", "sqrt"), (("number",), 0, "number")),
+    **dict.fromkeys(("lower", "trim", "upper"), (("text",), 0, "text")),
+    **dict.fromkeys(("jaro_winkler", "levenshtein"), (("text", "text"), 0, "number")),
+    **{part: (("time",), 0, "text" if span is None else "number") for part, span in TIME_PARTS.items()},
+    "array_size": (("texts",), 0, "number"),
+    "length": (("text",), 0, "number"),
     "replace": (("text", "text", "text"), 0, "text"),
     "round": (("number", "number"), 1, "number"),
     "split_part": (("text", "text", "number"), 0, "text"),
     "substring": (("text", "number", "number"), 1, "text"),
 }
-"""What functions of several operands take, how many of those may be left out, and what they give."""
+"""What functions take, how many of their operands may be left out, and what they give."""
 _WRITTEN_OUT: Final = ("replace", "round", "split_part", "substring")
 """Functions whose operands from the second on are values as they are written."""
 _MOST_LETTERS: Final = 1_000_000
@@ -263,15 +255,9 @@ def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         return _same_kind(expression, fields)
     if operator in ("concat", "greatest", "least"):
         return _joined(expression, fields)
-    if operator in _OF_SEVERAL:
-        return _of_several(expression, fields)
     if operator == "array_size" and len(operands) == 1:
         return _array_size(operands[0], fields)
-    takes, gives = _SIGNATURES[operator]
-    if len(operands) != 1:
-        raise fault(expression, f"{operator} takes one operand")
-    _need(operands[0], takes, fields, f"{operator} takes {_ARTICLES[takes]}, and")
-    return gives
+    return _function(expression, fields)
 
 
 def _need(expression: Expression, wanted: Kind, fields: Mapping[str, Kind], why: str) -> None:
@@ -389,14 +375,16 @@ def _joined(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     return kind
 
 
-def _of_several(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
+def _function(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     operator, operands = expression.operator, expression.operands
-    takes, optional, gives = _OF_SEVERAL[operator]
+    takes, optional, gives = _SIGNATURES[operator]
     if not len(takes) - optional <= len(operands) <= len(takes):
         fewest = f"{len(takes) - optional} or " if optional else ""
-        raise fault(expression, f"{operator} takes {fewest}{len(takes)} operands, not {len(operands)}")
+        wanted = "one operand" if len(takes) == 1 else f"{fewest}{len(takes)} operands, not {len(operands)}"
+        raise fault(expression, f"{operator} takes {wanted}")
     for at, (operand, kind) in enumerate(zip(operands, takes, strict=False)):
-        _need(operand, kind, fields, f"operand {at + 1} of {operator} is {_ARTICLES[kind]}, and")
+        what = f"{operator} takes" if len(takes) == 1 else f"operand {at + 1} of {operator} is"
+        _need(operand, kind, fields, f"{what} {_ARTICLES[kind]}, and")
         if at and operator in _WRITTEN_OUT:
             _check_written(expression, at)
     return gives
