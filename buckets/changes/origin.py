@@ -58,7 +58,7 @@ class JobRules(ABC):
         """Read the rules that are kept, and what is there that is not a valid change."""
 
     @abstractmethod
-    def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
         """Make changes: what was asked for, and what results of it, with the versions that the rules have then."""
 
     def send(self, change: RuleChange) -> None:
@@ -115,15 +115,11 @@ class JobRules(ABC):
         encode_rule_set(revision.rule_set)
         return revision
 
-    def publish(self, asked: Sequence[RuleChange], revision: Revision) -> None:
-        """Make changes whose result is known."""
-        self._publish(asked, revision.made)
-
     def change(self, asked: Sequence[RuleChange]) -> Revision:
         """Make changes, where they change anything, and return the result; see `revise`."""
         revision = self.revise(asked)
         if revision.made:
-            self.publish(asked, revision)
+            self.publish(asked, revision.made)
         return revision
 
     def draft(self, rule: Rule) -> Rule:
@@ -170,7 +166,8 @@ class TopicRules(JobRules):
         kept = [KeptRule(rule, change.author, change.reason, change.time) for rule, change in changes]
         return kept, [*messages.refused, *revision.refused]
 
-    def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+        """Send each rule whole, or that it is deleted."""
         self._send(
             RuleChange(change="delete", rule_id=change.rule_id, author=change.author, reason=change.reason)
             if change.after is None
@@ -207,7 +204,7 @@ class FileRules(JobRules):
                     kept.append(KeptRule(rule, note.author, note.reason, time_ms))
         return kept, []
 
-    def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
         """Change the files; versions stay as they are written, since the job counts them."""
         changed = {change.rule_id: change for change in made}
         states: dict[str, State] = {}
@@ -250,7 +247,7 @@ class TableRules(JobRules):
                 kept.append(KeptRule(change.rule, change.author, change.reason))
         return kept, refused
 
-    def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
         """Write the rows of the rules that change, with one commit."""
         rows = []
         for change in made:

@@ -16,7 +16,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.events import event_file, parquet_rows
 from buckets.feeds.rules import rule_book
 from buckets.outputs import recorded_outputs
-from buckets.rules.revision import Change, Revision
+from buckets.rules.revision import Change
 from tests.core.examples import SCHEMA, rule
 
 SILENT = [OSError(), OSError(""), OSError("\n \n")]
@@ -75,7 +75,7 @@ def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypat
     monkeypatch.setattr(rule_origin.TableRules, "_write", fails(error))
     made = Change("delete", "a", 1, rule("a"), None, "", "", None, "")
     with pytest.raises(BucketsError, check=as_worded):
-        rule_origin.job_rules(job).publish([], Revision(rule_book.NO_RULES, [made]))
+        rule_origin.job_rules(job).publish([], [made])
 
 
 @pytest.mark.parametrize("error", [DeltaError(), DeltaError("\n")])

@@ -263,7 +263,7 @@ def apply(
     if dry_run:
         echo(f"dry run: {changed} would change; nothing has been written")
         return
-    rules.publish(asked, revision)
+    rules.publish(asked, revision.made)
     echo(f"{changed} are changed in {rules.name}")
     if backfill:
         _ask_for_backfill(job, [rule for rule in revision.rule_set.rules if rule.rule_id in subjects], asked[0])
@@ -378,7 +378,7 @@ def rollback(
     if dry_run:
         echo(f"dry run: {len(revision.made)} rules would change; nothing has been written")
         return
-    rules.publish(asked, revision)
+    rules.publish(asked, revision.made)
     echo(f"{len(revision.made)} rules are changed in {rules.name}; the next batch makes a new version of them")
 
 
