@@ -71,6 +71,7 @@ class Aggregate(ABC):
     Attributes:
         description: what it is, as the documentation says it.
         phrase: what it is called in a sentence, before the name of its field.
+        made_of: what the kernel has to compute, unless that depends on whether the feature counts every event.
         short_phrase: what it is called in the sentence of a rule in the short form, whose limit the kernel compares
             with the first component; empty where rules in the short form cannot have it.
         takes: of which kinds of field it may be; empty if it needs none.
@@ -87,6 +88,7 @@ class Aggregate(ABC):
 
     description: str
     phrase: str
+    made_of: tuple[Component, ...]
     short_phrase: str = ""
     takes: ClassVar[tuple[FieldKind, ...]] = NUMBERS
     null_when: ClassVar[str] = "of no event"
@@ -114,9 +116,9 @@ class Aggregate(ABC):
         """Return the operation of its first component, which a rule in the short form compares with its limit."""
         return self.components(counts_all=True)[0].operation
 
-    @abstractmethod
     def components(self, counts_all: bool) -> tuple[Component, ...]:
         """Return what the kernel has to compute; `counts_all`: the feature counts every event of its key."""
+        return self.made_of
 
     def counted(self, computed: Mapping[Component, Computed], own: Own) -> Int64s:
         """Return how many events the value is of; of an aggregate of one event, whether there is one."""

@@ -82,6 +82,7 @@ class _Decayed(Aggregate):
     def __init__(self, of_field: bool, half_life_ms: int = 1) -> None:
         self._of_field, self._half_life_ms = of_field, half_life_ms
         self._component = Component(DECAYED, "value" if of_field else None, parameter=half_life_ms)
+        self.made_of = (self._component,)
         what, kind = ("The sum", "value") if of_field else ("The number of events", "event")
         self.description = (
             f"{what} in which each {kind} counts half after each `half_life`, exact at 9 more digits: "
@@ -100,9 +101,6 @@ class _Decayed(Aggregate):
 
     def with_parameter(self, value: int) -> Aggregate:
         return _Decayed(self._of_field, value)
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (self._component,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         found = computed[self._component]
@@ -134,10 +132,8 @@ class _OfValues(Aggregate):
 
     def __init__(self, operation: int, description: str, phrase: str) -> None:
         self._component = Component(operation, "digest_high", "digest_low")
+        self.made_of = (self._component,)
         self.description, self.phrase = description, phrase
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (self._component,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         valid = self._is_there(computed[self._component])

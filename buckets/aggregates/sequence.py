@@ -46,15 +46,13 @@ class _Sequence(Aggregate):
         "true or false."
     )
     phrase = "whether the event completes the sequence"
+    made_of = (_SEQUENCE,)
     takes = ()
     null_when = "never"
     is_boolean = True
     needs_raw_events = True
     needs_steps = 2
     needs_own_event = True
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (_SEQUENCE,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         found = computed[_SEQUENCE]

@@ -44,9 +44,7 @@ class _SingleEvent(Aggregate):
     ) -> None:
         """Name it; the component finds the event, and `pick` the value in a list in the order of the events."""
         self.description, self.phrase, self._component, self._pick = description, phrase, component, pick
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (self._component,)
+        self.made_of = (component,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         values = _of_event(computed[self._component], own.scale)
@@ -188,9 +186,7 @@ class _CountDistinct(Aggregate):
     takes = ANY_FIELD
     null_when = "never"
     needs_raw_events = True
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (_DISTINCT,)
+    made_of = (_DISTINCT,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         return as_values(computed[_DISTINCT], None, 0)

@@ -26,10 +26,8 @@ Quotient = Callable[[int, int], int]  # Makes a value of a numerator and a denom
 
 
 class _Spread(Aggregate):
+    made_of = (_SUM, *_SQUARES, EVENTS)
     null_when = "of fewer than 2"
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (_SUM, *_SQUARES, EVENTS)
 
     def value_range(self, field: ValueRange, reach_ms: int, counts_itself: bool) -> ValueRange:
         return ValueRange(lower=Decimal(0))

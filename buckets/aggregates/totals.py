@@ -33,13 +33,11 @@ _AVERAGE, _SUM = Component(AVG, "value"), Component(SUM, "value")
 class _Count(Aggregate):
     description = "The number of events."
     phrase = "the number of events"
+    made_of = (EVENTS,)
     short_phrase = "the number"
     takes: ClassVar[tuple[FieldKind, ...]] = ()
     null_when = "never"
     adds_up: ClassVar[bool] = True
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (EVENTS,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         return as_values(computed[EVENTS], None, 0)
@@ -63,12 +61,10 @@ class _SameCount(_Count):
 class _IsFirst(Aggregate):
     description = "Whether no event before this one counts: true or false."
     phrase = "whether this is the first event"
+    made_of = (EVENTS,)
     takes = ()
     null_when = "never"
     is_boolean = True
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (EVENTS,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         count, itself = computed[EVENTS], own.counts().astype(np.int64)
@@ -93,10 +89,8 @@ class _IsFirst(Aggregate):
 class _Sum(Aggregate):
     description = "The sum, as in SQL."
     phrase = short_phrase = "the sum of"
+    made_of = (_SUM, EVENTS)
     adds_up = True
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (_SUM, EVENTS)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         return as_values(computed[_SUM], computed[EVENTS], own.scale)
