@@ -153,11 +153,7 @@ _Dumper.add_implicit_resolver(
 
 def compose_yaml(text: str) -> Node | None:
     """Return the node tree of a text, with the positions of all nodes; raises yaml.YAMLError."""
-    loader = _Loader(text)
-    try:
-        return loader.get_single_node()
-    finally:
-        loader.dispose()
+    return yaml.compose(text, Loader=_Loader)
 
 
 def read_yaml(text: str) -> tuple[Any, Node | None]:

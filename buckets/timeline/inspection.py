@@ -193,19 +193,19 @@ def extents_of(heads: ByteStrings) -> Extents:
     Raises:
         BucketsError: one was written by an unknown version of the codec.
     """
-    pool, start = _pool_of(heads)
-    return Extents(*_extents(pool, *read_heads(pool, start, ANY_GENERATION, 0)))
+    return Extents(*_extents(heads.data, *_read(heads)))
 
 
-def _pool_of(heads: ByteStrings) -> tuple[npt.NDArray[np.uint8], Int64s]:
-    """Return heads of known versions, and where each begins."""
+def _read(heads: ByteStrings, columns: int = 0) -> tuple[Heads, Directory]:
+    """Read heads of known versions."""
     pool, start = heads
     key = unreadable(pool, start)
     if key >= 0:
         version = pool[start[key]]
         message = f"a timeline was written by codec version {version}, and this release reads version {CODEC_VERSION}"
         raise BucketsError(message)
-    return pool, start
+    known, directory = read_heads(pool, start, ANY_GENERATION, columns)
+    return known, directory
 
 
 def summarise_heads(heads: ByteStrings) -> HeadSummary:
@@ -214,8 +214,7 @@ def summarise_heads(heads: ByteStrings) -> HeadSummary:
     Raises:
         BucketsError: one was written by an unknown version of the codec.
     """
-    pool, start = _pool_of(heads)
-    known, directory = read_heads(pool, start, ANY_GENERATION, 0)
+    known, directory = _read(heads)
     cells = np.append(0, np.cumsum(directory.cells))
     in_pages = cells[directory.start[1:]] - cells[directory.start[:-1]]
     return HeadSummary(known.clock_ms, known.cells + in_pages, np.diff(directory.start))
@@ -223,15 +222,13 @@ def summarise_heads(heads: ByteStrings) -> HeadSummary:
 
 def clocks_of(heads: ByteStrings, generations: Int64s) -> Int64s:
     """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or of another generation."""
-    pool, start = _pool_of(heads)
-    known = read_heads(pool, start, ANY_GENERATION, 0)[0]
+    known, _ = _read(heads)
     return np.where(known.generation == generations, known.clock_ms, NO_CLOCK)
 
 
 def pages_of(heads: ByteStrings) -> tuple[Int64s, Int64s]:
     """Return the pages of timelines, oldest first: of each the index of its head, and its number; int64 `(pages,)`."""
-    pool, start = _pool_of(heads)
-    directory = read_heads(pool, start, ANY_GENERATION, 0)[1]
+    _, directory = _read(heads)
     return np.repeat(np.arange(heads.size), np.diff(directory.start)), directory.page
 
 
@@ -243,8 +240,7 @@ def view_timeline(
     Raises:
         BucketsError: it was written by an unknown version of the codec.
     """
-    pool, start = _pool_of(ByteStrings.of([head]))
-    heads, directory = read_heads(pool, start, ANY_GENERATION, len(text_columns))
+    heads, directory = _read(ByteStrings.of([head]), len(text_columns))
     numbers = directory.page.tolist()
     pages = read_pages(numbers) if numbers else []
     page_start = np.cumsum([len(head), *map(len, pages)])[:-1].astype(np.int64)
