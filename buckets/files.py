@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from buckets.stores.store_path import StorePath
 
@@ -79,11 +80,7 @@ def append_whole(path: Path, content: bytes) -> None:
     if isinstance(path, StorePath):
         path.write_bytes((path.read_bytes() if path.is_file() else b"") + content)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    _write_through(path, content, "ab")
 
 
 @contextmanager
@@ -120,9 +117,9 @@ def _as_bytes(content: str | bytes) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-def _write_through(path: Path, content: str | bytes) -> None:
+def _write_through(path: Path, content: str | bytes, mode: Literal["wb", "ab"] = "wb") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
+    with path.open(mode) as file:
         file.write(_as_bytes(content))
         file.flush()
         os.fsync(file.fileno())

@@ -151,7 +151,7 @@ class ListVersions:
 
 
 def _changes_of(record: Mapping[str, Any]) -> dict[str, Entry | None]:
-    return {key: None if entry is None else Entry.of_record(entry) for key, entry in record["changes"].items()}
+    return {key: None if entry is None else Entry(**entry) for key, entry in record["changes"].items()}
 
 
 class PinnedLists(Mapping[str, ListIndex]):

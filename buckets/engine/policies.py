@@ -24,7 +24,7 @@ from buckets.engine.storage.shard_store import Entries, head_key, head_keys
 from buckets.errors import BucketsError
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.score import NO_RESET, Scored
+from buckets.kernel.score import NO_RESET, Scored, chosen_rows
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS, VARIANT_HELD_ALERTS
 from buckets.rules.group import Group
 from buckets.rules.policies import (
@@ -317,5 +317,4 @@ def _chosen(rows: Rows, start_ms: Int64s, end_ms: Int64s, times_ms: Int64s) -> R
     """Return the rows of rules that are in effect, and those of parts, which are numbered after the rules."""
     rule, times_ms = np.minimum(rows.rule, len(start_ms) - 1), times_ms[rows.event]
     kept = (rows.rule >= len(start_ms)) | ((start_ms[rule] <= times_ms) & (times_ms < end_ms[rule]))
-    columns: list[npt.NDArray[Any]] = [column[kept] for column in rows]
-    return Rows(*columns)
+    return chosen_rows(rows, kept)

@@ -37,20 +37,10 @@ class Entry:
     reason: str = ""  # why
 
     def to_record(self) -> dict[str, Any]:
-        """Return the entry as JSON has it."""
+        """Return the entry as JSON has it, of which `Entry(**record)` makes it again."""
         record: dict[str, Any] = {"values": dict(self.values)} if self.values else {}
         record |= {} if self.until_ms is None else {"until_ms": self.until_ms}
         return record | {name: text for name in ("author", "reason") if (text := getattr(self, name))}
-
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> "Entry":
-        """Read what `to_record` has made."""
-        return cls(
-            values=record.get("values", _NO_VALUES),
-            until_ms=record.get("until_ms"),
-            author=record.get("author", ""),
-            reason=record.get("reason", ""),
-        )
 
 
 Changes = Mapping[str, Entry | None]  # By key, its entry from now on; None where it is removed
