@@ -66,7 +66,8 @@ class Computed(NamedTuple):
 
 
 COMPUTED: Final = Computed._fields  # The names of what is known of a component
-NOTHING_COMPUTED: Final = Computed.known(*[np.empty(0, np.int64)] * 3)  # A component at no events
+_NOTHING = np.empty(0, np.int64)
+NOTHING_COMPUTED: Final = Computed.known(_NOTHING, _NOTHING.astype(np.int32), _NOTHING)  # A component at no events
 
 
 class EventCounts(NamedTuple):

@@ -432,7 +432,7 @@ class Feature(Checked):
             yield f"{function} needs a field, as in {{function: {function}, of: paymentAmount}}"
         if not aggregate.takes and self.measured is not None:
             yield f"{function} is of no field; leave out `of`"
-        if aggregate.by_value and has_roles(grouped) and self.of in map(counted_field, grouped):
+        if aggregate.by_value and has_roles(grouped) and self.of in set(map(counted_field, grouped)):
             yield f"{self.of} is a field of the timeline that is read already; count its events"
         if aggregate.needs_own_event and (has_roles(grouped) or self.on is not None):
             yield f"{function} says something of the event itself, which is not in {_ANOTHER_TIMELINE}"

@@ -255,8 +255,8 @@ class Rule(Checked):
                 yield f"rules write list {test.value}, so only `when` and `score` of a rule over events look into it"
         for test in self.rules_list_tests:
             if test.operands[0].operator != "field" or test.operands[0].is_array:
-                name = test.value
-                yield f"the key of {name} is a field of the event that is a text, as in payerId IN LIST {name}"
+                at = test.value
+                yield f"the key of {at} is a field of the event that is a text, as in payerId IN LIST {at}"
         if self.then is not None and (self.on == "alerts" or self.asks_alerts):
             what = "of a rule over alerts" if self.on == "alerts" else "that follows from other alerts"
             yield f"then: an alert {what} writes no list, as it counts for no rule; leave `then` out"
