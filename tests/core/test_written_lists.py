@@ -17,7 +17,8 @@ from buckets.rules.completeness import stretches_of
 from buckets.rules.renaming import renamed_rule
 from buckets.rules.rule_set import RuleSet, next_rule_set
 from buckets.rules.warmth import rules_warmth
-from tests.core.test_asked_alerts import SCHEMA, START_MS, Row, raised_by, streams, table
+from tests.core.streams import START_MS, Row, streams, table_of
+from tests.core.test_asked_alerts import FIELDS, SCHEMA, STEPS_MS, raised_by
 from tests.laws import examples
 
 COUNTED: Row = {"features": {"n": {"function": "count", "window": "3s"}}}
@@ -58,7 +59,7 @@ puts = st.fixed_dictionaries(
 @given(
     st.lists(puts, min_size=3, max_size=3),
     st.sampled_from([*CONDITIONS]),
-    streams(),
+    streams(STEPS_MS, FIELDS),
     st.lists(st.integers(1, 40), max_size=5),
     st.sampled_from(["payer", "bene", "kind"]),
     st.booleans(),
@@ -72,7 +73,7 @@ def test_an_event_sees_the_entries_that_earlier_ones_have_written(written, when,
     evaluator, begin = buckets.Evaluator([reader, *writers], SCHEMA, engine), 0
     found: dict[int, Row] = {}
     for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
-        results = evaluator.recorded(table(rows[begin:end])) if begin < end else None
+        results = evaluator.recorded(table_of(rows[begin:end], SCHEMA)) if begin < end else None
         of_reader = [] if results is None else results.evaluations.to_pylist()
         found |= {begin + row["position"]: row for row in of_reader if row["rule_id"] == "r"}
         begin = end
@@ -155,7 +156,7 @@ def test_entries_stay_while_rules_change_and_go_with_the_rule_that_wrote_them():
     # p is in the list of `large` after the first event; `often` is new with the second, and alone with the third
     for row, rule_set in zip(rows_of(("p", "q"), ("x", "p"), ("y", "p"), ("y", "p")), sets, strict=True):
         job = InMemoryJob(job.scorer, stores=job.stores, driver=job.driver, batches=job.batches)
-        results = job.score_batch(table_arrivals(table([row]), SCHEMA), rule_set)
+        results = job.score_batch(table_arrivals(table_of([row], SCHEMA), SCHEMA), rule_set)
         decoder = OutputDecoder(rule_set, SCHEMA, job.scorer.engine)
         alerts = [decoder.table(ALERTS, payload) for payload in [results.payloads.get(ALERTS)] if payload]
         fired.append(sorted(rule_id for each in alerts for rule_id in each["rule_id"].to_pylist()))
@@ -166,7 +167,7 @@ def test_a_score_looks_into_a_list():
     score = "CASE WHEN bene IN LIST rules.a THEN 10 * amount ELSE amount END"
     reader = rule_of({"rule_id": "r", "group_by": ["bene"], "when": "amount > 0", "score": score})
     rows = rows_of(("p", "q"), ("x", "p"), ("p", "y"))
-    results = buckets.Evaluator([reader, rule_of(WRITERS[0] | {"then": PUT})], SCHEMA).recorded(table(rows))
+    results = buckets.Evaluator([reader, rule_of(WRITERS[0] | {"then": PUT})], SCHEMA).recorded(table_of(rows, SCHEMA))
     assert [row["score"] for row in results.alerts.to_pylist() if row["rule_id"] == "r"] == [3, 30, 3]
 
 
@@ -184,7 +185,7 @@ def test_windows_are_complete_where_alerts_that_write_are_known():
 def test_a_rule_without_features_is_about_its_event_alone():
     rule = rule_of({"rule_id": "r", "group_by": ["payer"], "when": "amount > 3 AND bene <> 'x'", "score": "amount + 1"})
     rows = [row | {"amount": Decimal(at)} for at, row in enumerate(rows_of(*[("p", "q")] * 6, (None, "q"), ("p", "x")))]
-    results = buckets.Evaluator([rule], SCHEMA).recorded(table(rows))
+    results = buckets.Evaluator([rule], SCHEMA).recorded(table_of(rows, SCHEMA))
     assert [(row["event_id"], row["fired"]) for row in results.evaluations.to_pylist()] == [
         *((f"e{at}", at > 3) for at in range(6)),
         ("e7", False),
