@@ -49,7 +49,5 @@ def spoken_duration(milliseconds: float) -> str:
     return f"{'-' if milliseconds < 0 else ''}{text}" if text else f"{milliseconds / SECOND_MS:.3g} s"
 
 
-DurationMs = Annotated[
-    int, BeforeValidator(parse_duration_ms), PlainSerializer(format_duration, return_type=str, when_used="json")
-]
-"""A pydantic field that is written as a duration, also in JSON, and read as milliseconds."""
+DurationMs = Annotated[int, BeforeValidator(parse_duration_ms), PlainSerializer(format_duration, return_type=str)]
+"""A pydantic field that is written as a duration and read as milliseconds."""
