@@ -7,10 +7,7 @@ import typer
 from buckets.cli.console import Terminal, echo
 from buckets.cli.options import JobConf, login_name, read_option
 from buckets.config.settings import DEFAULT_PORT
-from buckets.duration import format_duration, parse_duration_ms
-from buckets.errors import BucketsError
 from buckets.extras import extra
-from buckets.metrics.alert_rules import LONGEST_HOLD_MS, Limits, rule_file
 from buckets.resources import resource
 from buckets.rules.change import short_text
 
@@ -96,9 +93,6 @@ def serve(conf: JobConf, host: ServeHost = None, port: ServePort = None) -> None
     opened.run()
 
 
-_USUAL = Limits()
-
-
 def dashboard() -> None:
     """Print a dashboard for Grafana 11.6 and later, as a file to import.
 
@@ -109,50 +103,11 @@ def dashboard() -> None:
     echo(resource("metrics/dashboard.json").read_text(encoding="utf-8"), nl=False)
 
 
-def rules(
-    lag: Annotated[int, typer.Option(min=0, help="How many messages may wait.")] = _USUAL.lag,
-    delay: Annotated[str, typer.Option(help="How long 99 of 100 events may wait for results.")] = format_duration(
-        _USUAL.delay_ms
-    ),
-    silence: Annotated[str, typer.Option(help="How long there may be no result while work waits.")] = format_duration(
-        _USUAL.silence_ms
-    ),
-    dead_letters: Annotated[
-        float, typer.Option(min=0, max=1, help="Which share of rows may be invalid.")
-    ] = _USUAL.dead_letters,
-    hold: Annotated[str, typer.Option(help="How long something may be wrong before an alert.")] = format_duration(
-        _USUAL.hold_ms
-    ),
-    scrape_job: Annotated[str, typer.Option(help="The job_name under which Prometheus scrapes.")] = _USUAL.scrape_job,
-    runbook: Annotated[
-        str, typer.Option(metavar="URL", help="Where docs/pages/alerts.md can be read.")
-    ] = _USUAL.runbook,
-) -> None:
-    """Print alert rules for Prometheus; what each means is in docs/pages/alerts.md.
+def rules() -> None:
+    """Print alert rules for Prometheus, as a file to adapt; what each means is in docs/pages/alerts.md.
 
     \b
-    Examples:
+    Example:
       buckets metrics rules > buckets-alerts.yaml
-      buckets metrics rules --lag 20000 --delay 1s --hold 2m
     """  # noqa: D301 - click needs the backspace itself
-    if not scrape_job or '"' in scrape_job or "\\" in scrape_job or not scrape_job.isprintable():
-        message = f"--scrape-job: {scrape_job!r} is not a job_name; use letters, digits, - and _"
-        raise BucketsError(message)
-    limits = Limits(
-        lag=lag,
-        delay_ms=_positive_ms("--delay", delay),
-        silence_ms=_positive_ms("--silence", silence),
-        dead_letters=dead_letters,
-        hold_ms=_positive_ms("--hold", hold),
-        scrape_job=scrape_job,
-        runbook=runbook,
-    )
-    echo(rule_file(limits), nl=False)
-
-
-def _positive_ms(option: str, text: str) -> int:
-    duration_ms = read_option(option, text, parse_duration_ms)
-    if not 0 < duration_ms <= LONGEST_HOLD_MS:
-        message = f"{option}: {text} is not between 1ms and {format_duration(LONGEST_HOLD_MS)}"
-        raise BucketsError(message)
-    return duration_ms
+    echo(resource("metrics/alert_rules.yaml").read_text(encoding="utf-8"), nl=False)
