@@ -153,7 +153,7 @@ def main() -> None:
             ("all rules", "/rules"),
         ]
         found = {what: timed(lambda path=path: ask(path)) for what, path in asked}
-        console.server.should_exit = True
+        console.should_exit = True
         serving.join()
     report.found |= {"alerts": count, "bytes": size_bytes, "pages": found}
     rows = [[what, *(f"{seconds[name] * 1000:,.0f}" for name in seconds)] for what, seconds in found.items()]

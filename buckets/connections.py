@@ -1,10 +1,11 @@
-"""Connections of the web servers: how long one may take to send a request or to read an answer, and how many there are.
+"""Web servers, and how long a connection may take to send a request or to read an answer, and how many there are.
 
 uvicorn waits for the end of a request as long as a client likes: one who begins many and ends none would take all
 descriptors of this process.
 """
 
 import asyncio
+import contextlib
 import hmac
 import resource
 import socket
@@ -12,6 +13,7 @@ from collections import Counter
 from typing import Any, ClassVar, Final
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from buckets.errors import BucketsError
@@ -21,7 +23,9 @@ REQUEST_WITHIN_S = 15.0
 IDLE_WITHIN_S = 90.0  # So long a connection may wait for its next request, unless the server ends it before
 _MOST: Final = 340
 _OF_DESCRIPTORS: Final = 3  # Of this many descriptors one may be a connection; pages read tables with others
-ACCEPTED_AT_ONCE: Final = 32  # So many are accepted before the first of them is counted
+_ACCEPTED_AT_ONCE: Final = 32  # So many are accepted before the first of them is counted
+_QUEUE: Final = 1_024  # So many connections wait at most to be accepted
+_END_WITHIN_S: Final = 5
 
 
 def most_connections(most: int = _MOST) -> int:
@@ -131,7 +135,7 @@ def listen(host: str, port: int, what: str) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
-            listening.listen(ACCEPTED_AT_ONCE)
+            listening.listen(_ACCEPTED_AT_ONCE)
         except OSError:
             listening.close()
             raise
@@ -139,3 +143,39 @@ def listen(host: str, port: int, what: str) -> socket.socket:
         remedy = "end what uses it, or name another port with --port"
         raise BucketsError(f"{what}: cannot listen on {host}, port {port} ({error.strerror}); {remedy}") from None
     return listening
+
+
+class WebServer(uvicorn.Server):
+    """A server that listens, and answers when it is run."""
+
+    def __init__(self, application: Any, listening: socket.socket, **settings: Any) -> None:
+        """Answer at a socket with an application; `settings` are further ones of uvicorn."""
+        shared: dict[str, Any] = {
+            "http": Connection,
+            "ws": "none",
+            "backlog": _ACCEPTED_AT_ONCE,
+            "log_level": "warning",
+            "access_log": False,
+            "server_header": False,
+            "timeout_graceful_shutdown": _END_WITHIN_S,
+            "proxy_headers": False,
+        }
+        super().__init__(uvicorn.Config(application, **shared | settings))
+        self.listening = listening
+
+    @property
+    def address(self) -> str:
+        """Where it is reached."""
+        host, port = self.listening.getsockname()[:2]
+        return f"{'https' if self.config.ssl_certfile else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer until somebody interrupts it."""
+        with contextlib.closing(self.listening), contextlib.suppress(KeyboardInterrupt):
+            super().run([*(sockets or ()), self.listening])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen with a long queue, from which few are taken at once."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_QUEUE)

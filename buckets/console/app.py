@@ -1,15 +1,12 @@
 """The console as an application: which page answers which address, who may ask, and serving it."""
 
-import contextlib
 import socket
 import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -21,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from buckets.config.job import load_job
 from buckets.config.settings import ConsoleSettings, Role
-from buckets.connections import ACCEPTED_AT_ONCE, Connection, listen
+from buckets.connections import WebServer, listen
 from buckets.console.pages import alerts, change, job, lists, rules
 from buckets.console.person import SIGN_IN, Gate, People, documents
 from buckets.console.view import Asked, Onward, Sampler, Site, View, shown, shown_error, stream
@@ -158,28 +155,18 @@ def _sign_in(site: Site) -> Callable[[Request], Response]:
     return endpoint
 
 
-_END_WITHIN_S = 5
-_QUEUE = 1_024  # So many connections wait at most to be accepted
+class Console(WebServer):
+    """A console, whose streams end with it."""
 
+    def __init__(self, site: Site, listening: socket.socket) -> None:
+        super().__init__(application(site), listening)
+        self.site = site
 
-@dataclass(frozen=True)
-class Console:
-    """A console that listens, and serves when it is run."""
-
-    site: Site
-    listening: socket.socket
-    server: uvicorn.Server
-
-    @property
-    def address(self) -> str:
-        """Where it is reached."""
-        host, port = self.listening.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-    def run(self) -> None:
-        """Serve until somebody interrupts it."""
-        with contextlib.closing(self.listening), contextlib.suppress(KeyboardInterrupt):
-            self.server.run(sockets=[self.listening])
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams and checks first, then wait for the other answers."""
+        self.site.closing.set()
+        self.site.checks.close()
+        await super().shutdown(sockets)
 
 
 def open_console(
@@ -206,35 +193,4 @@ def open_console(
     listening = listen(settings.host, settings.port if port is None else port, "console")
     people = People(settings, settings.host, listening.getsockname()[1], login_name, is_read_only)
     site = Site(conf, loaded, people, Sampler(loaded.checkpoint), Questions(), RuleChecks(is_replaced=True))
-    config = uvicorn.Config(
-        application(site),
-        http=Connection,
-        ws="none",
-        backlog=ACCEPTED_AT_ONCE,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_END_WITHIN_S,
-        proxy_headers=False,
-    )
-    return Console(site, listening, _Server(config, site))
-
-
-class _Server(uvicorn.Server):
-    """A server whose streams end with it."""
-
-    def __init__(self, config: uvicorn.Config, site: Site) -> None:
-        super().__init__(config)
-        self._site = site
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen with a long queue, from which few are taken at once."""
-        await super().startup(sockets)
-        for listening in sockets or ():
-            listening.listen(_QUEUE)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams and checks first, then wait for the other answers."""
-        self._site.closing.set()
-        self._site.checks.close()
-        await super().shutdown(sockets)
+    return Console(site, listening)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,11 +12,10 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
-import uvicorn
 
 from buckets.config.job import load_job
 from buckets.config.settings import ServeSettings
-from buckets.connections import ACCEPTED_AT_ONCE, Connection, is_same, listen
+from buckets.connections import Connection, WebServer, is_same, listen
 from buckets.errors import ConfigurationError, first_line
 from buckets.metrics.job_metrics import CONTENT_TYPE, SERVE, exposition
 from buckets.resources import resource
@@ -26,9 +26,7 @@ MOST_BYTES = 1 << 20
 _MOST_READ = 32 * MOST_BYTES
 MOST_PAYMENTS = 500  # In one call
 _JSON, _PROBLEM = "application/json", "application/problem+json"
-_END_WITHIN_S = 5
 _KEPT_S = 75  # So long an open connection waits for its next call
-_QUEUE = 1_024  # So many connections wait at most to be accepted
 _TITLES = {
     400: "Not a call", 401: "No token", 404: "No such address", 405: "Another method", 413: "Too large",
     422: "Not an event", 429: "Too many calls", 503: "Not now",
@@ -197,38 +195,28 @@ class _CallConnection(Connection):
     most = 2_000
 
 
-class _Server(uvicorn.Server):
-    """A server whose service begins and ends with it."""
+class Serving(WebServer):
+    """A service that listens, and answers when it has been started and is run; it ends with the server."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        super().__init__(config)
-        self._service = service
+    def __init__(self, service: Service, settings: ServeSettings, listening: socket.socket) -> None:
+        self.service = service
+        tls: dict[str, Any] = {}
+        if settings.certificate_file is not None:
+            tls = {
+                "ssl_certfile": settings.certificate_file,
+                "ssl_keyfile": settings.key_file,
+                "ssl_ca_certs": settings.ca_file,
+                "ssl_cert_reqs": ssl.CERT_NONE if settings.ca_file is None else ssl.CERT_REQUIRED,
+            }
+        application = Application(service, settings)
+        super().__init__(
+            application, listening, http=_CallConnection, timeout_keep_alive=_KEPT_S, lifespan="off", **tls
+        )
 
-    async def startup(self, sockets: Any = None) -> None:
-        """Listen with a long queue, from which few are taken at once."""
-        await super().startup(sockets)
-        for listening in sockets or ():
-            listening.listen(_QUEUE)
-
-    async def shutdown(self, sockets: Any = None) -> None:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what is being answered, and end."""
         await super().shutdown(sockets)
-        await asyncio.get_running_loop().run_in_executor(None, self._service.stop)
-
-
-@dataclass(frozen=True)
-class Serving:
-    """A service that listens, and answers when it has been started and is run."""
-
-    service: Service
-    server: _Server
-    listening: Any
-    address: str
-
-    def run(self) -> None:
-        """Answer until somebody interrupts it."""
-        with contextlib.closing(self.listening), contextlib.suppress(KeyboardInterrupt):
-            self.server.run(sockets=[self.listening])
+        await asyncio.get_running_loop().run_in_executor(None, self.service.stop)
 
 
 def open_serving(conf: Path, host: str | None, port: int | None, say: Callable[[str], None]) -> Serving:
@@ -248,32 +236,4 @@ def open_serving(conf: Path, host: str | None, port: int | None, say: Callable[[
         message = f"--host {host}: can be reached from elsewhere, and nothing says who may call; add `serve.token`"
         raise ConfigurationError(message)
     listening = listen(settings.host, settings.port, "serve")
-    service = Service(job, settings, say)
-    tls: dict[str, Any] = (
-        {}
-        if settings.certificate_file is None
-        else {
-            "ssl_certfile": settings.certificate_file,
-            "ssl_keyfile": settings.key_file,
-            "ssl_ca_certs": settings.ca_file,
-            "ssl_cert_reqs": ssl.CERT_NONE if settings.ca_file is None else ssl.CERT_REQUIRED,
-        }
-    )
-    config = uvicorn.Config(
-        Application(service, settings),
-        http=_CallConnection,
-        timeout_keep_alive=_KEPT_S,
-        ws="none",
-        lifespan="off",
-        backlog=ACCEPTED_AT_ONCE,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_END_WITHIN_S,
-        proxy_headers=False,
-        **tls,
-    )
-    at = listening.getsockname()
-    host_shown = f"[{at[0]}]" if ":" in at[0] else at[0]
-    address = f"{'https' if tls else 'http'}://{host_shown}:{at[1]}"
-    return Serving(service, _Server(config, service), listening, address)
+    return Serving(Service(job, settings, say), settings, listening)

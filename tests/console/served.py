@@ -55,6 +55,6 @@ def serving(conf: Path, login_name: str = "ann", is_read_only: bool = False) -> 
     try:
         yield Served(console)
     finally:
-        console.server.should_exit = True
+        console.should_exit = True
         thread.join(ENDS_WITHIN_S)
         assert not thread.is_alive(), "the console does not end"

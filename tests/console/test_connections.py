@@ -85,7 +85,7 @@ def test_an_answer_that_is_not_read_is_ended(recorded, monkeypatch):
         client.connect(served.console.listening.getsockname())
         asked = b"GET /static/uPlot.iife.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         client.sendall(asked * 200)
-        state = served.console.server.server_state
+        state = served.console.server_state
         unread = waited(lambda: next((each for each in tuple(state.connections) if each.flow.write_paused), None))
         assert waited(unread.transport.is_closing)
         assert served.ask("/rules").status == 200
@@ -105,8 +105,8 @@ def test_a_form_whose_sender_goes_away_is_no_error_of_the_server(recorded, capfd
         place = served.console.listening.getsockname()
         with socket.create_connection(place, timeout=30) as client:
             client.sendall(b"POST /rule/check HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nform")
-            waited(lambda: served.console.server.server_state.connections)
-        waited(lambda: not served.console.server.server_state.connections)
+            waited(lambda: served.console.server_state.connections)
+        waited(lambda: not served.console.server_state.connections)
         assert served.ask("/rules").status == 200
     assert "Traceback" not in capfd.readouterr().err
 

@@ -174,7 +174,7 @@ def hostile(place: Path, name: str) -> dict[str, str]:
 
 def test_each_address_of_the_console_is_in_the_table(served):
     there = set()
-    for route in served.console.server.config.app.routes:
+    for route in served.console.config.app.routes:
         if isinstance(route, Mount) or (isinstance(route, Route) and "{" in route.path):
             there.add(("GET", f"/{route.path.strip('/').split('/')[0]}/"))
         else:

@@ -149,7 +149,7 @@ def answering(conf: Path) -> Iterator[Calls]:
         try:
             yield Calls(serving)
         finally:
-            serving.server.should_exit = True
+            serving.should_exit = True
             thread.join(WITHIN_S)
             assert not thread.is_alive()
 
