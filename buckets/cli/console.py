@@ -138,7 +138,6 @@ def newest_of(rows: Sequence[Any], limit: int, things: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON does not know as one that it does."""
     if isinstance(value, datetime):
         return iso_text(moment_ms(value))
     if isinstance(value, Decimal):

@@ -152,7 +152,6 @@ def features(
 def _of_archive(
     job: Job, conf: Path, rules: Path, events: Path | None, flags: bool, console: Terminal
 ) -> tuple[FeatureRun, History]:
-    """Return what computes the features of events of an archive, and the history that it is of."""
     with console.status("Reading what has arrived…"):
         history = History.open(job)
     # Fields have the names of now, also before the job has taken these.

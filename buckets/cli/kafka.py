@@ -176,7 +176,6 @@ def send(
 
 
 def _target(conf: Path, job: Job) -> tuple[KafkaSettings, str]:
-    """Return the topic to which events may be sent, and its Kafka."""
     kafka, source, fault = job.settings.kafka, job.settings.source, ""
     own = "let a producer of your own write the topic"
     in_headers = [name for name, origin in job.event_schema.origins.items() if origin.startswith(OF_HEADERS)]
@@ -197,7 +196,6 @@ def _target(conf: Path, job: Job) -> tuple[KafkaSettings, str]:
 
 
 def _key_of_rules(job: Job) -> str:
-    """Return the field by which the first rule groups that groups by any."""
     rules = job.rules or rules_of(job).rules
     groupings = (fields for rule in rules if rule.on == "events" for fields, _ in rule.groupings())
     field = next((counted_field(fields[0]) for fields in groupings if fields), None)

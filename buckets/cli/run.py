@@ -212,7 +212,6 @@ def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoi
 def _audit_listener(
     progress: BatchProgress, counts: AuditStatus, on_lost: Callable[[LostLease], None]
 ) -> "AuditListener":
-    """Return what is told of an audit beside the job."""
     from buckets.spark.audit import AuditListener
 
     def on_batch(report: "AuditReport") -> None:

@@ -98,7 +98,6 @@ def verdict(
 
 
 def _alert_and_finding(words: list[str], event: str | None, from_file: Path | None) -> tuple[str | None, str | None]:
-    """Read the alert and the verdict of a command."""
     wanted = 0 if from_file is not None else 1 if event is not None else 2
     if from_file is not None and (words or event is not None):
         message = "--from-file says all; give no alert, event or verdict beside it"
@@ -185,7 +184,6 @@ def verdicts(
 
 
 def _list_given(job: Job, rule: str | None, limit: int, all_: bool, as_json: bool) -> None:
-    """Print verdicts, only the latest on each alert or event unless all are asked for."""
     by_age = sorted(job_verdicts(job), key=lambda verdict: verdict.age)
     counting = by_age if all_ else list({verdict.subject: verdict for verdict in by_age}.values())
     chosen = [verdict for verdict in counting if rule is None or verdict.rule_id == rule]
@@ -204,7 +202,6 @@ def _list_given(job: Job, rule: str | None, limit: int, all_: bool, as_json: boo
 
 
 def _list_waiting(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
-    """Print alerts that wait for a verdict."""
     given = findings(job_verdicts(job))
     waiting = [
         alert
@@ -246,14 +243,12 @@ def _alert_json(alert: RecordedAlert) -> dict[str, Any]:
 
 
 def _verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as its message has it, but for the times."""
     message = json.loads(verdict.message())
     times = {name: iso_text(message[name]) for name in ("made_at", "event_time") if message[name] is not None}
     return {name: value for name, value in message.items() if name != "version"} | times
 
 
 def _verdict_list_about(verdict: Verdict, id_length: int | None) -> str:
-    """Return the alert or event of a verdict, and the note, on lines."""
     rule = f"{verdict.rule_id}: {key_words(verdict.key or {})}" if verdict.rule_id is not None else ""
     event = f"event {verdict.event_id}, " if verdict.event_id is not None else ""
     alert = f"alert {verdict.alert_id[:id_length]}" if verdict.alert_id is not None else "no alert"

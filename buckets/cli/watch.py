@@ -170,7 +170,6 @@ def _figures_table(data: Status) -> Table:
 
 
 def _rules_table(data: Status, is_wrapped: bool) -> Table:
-    """Return the rules in force as a table, each sentence in full or cut to one line."""
     table = Table(title=capitalised(_rules_line(data)), title_justify="left", expand=True)
     for name in ("State", "Rule"):
         table.add_column(name, no_wrap=True)
@@ -199,7 +198,6 @@ def _alerts_table(data: Status, most: int) -> RenderableType:
 
 
 def _details(data: Status) -> Iterator[tuple[str, str]]:
-    """Yield what there is to tell beside the figures of the last minute, each with its name."""
     totals, query = data["totals"], data.get("query", {})
     for kind, held in data.get("processes", {}).items():
         several = f"{held['processes']} processes, " if held["processes"] > 1 else ""
@@ -248,7 +246,6 @@ def _alerts(totals: dict[str, int]) -> str:
 
 
 def _rules_line(data: Status) -> str:
-    """Return the rule set in force, and the event schema, in one line."""
     rules, schema = data["rules"], schema_news(data)
     states = ", ".join(f"{count} {state}" for state, count in rules["states"].items()) or "none"
     of_events = f", event schema version {schema['version']}" if schema else ""

@@ -378,7 +378,6 @@ class JobSettings(Settings):
             yield "; ".join(faults)
 
     def _faults_of_parts(self) -> Iterator[str]:
-        """Yield what one part needs of another."""
         uses = {
             "source.kind": self.source.has_topics,
             "output.kind": not self.output.path,

@@ -127,8 +127,6 @@ def _endpoint(site: Site, name: str, page: Page, role: Role) -> Callable[[Reques
 
 
 def _metrics(site: Site) -> Callable[[Request], Response]:
-    """Return what tells Prometheus what the console does."""
-
     def endpoint(_: Request) -> Response:
         status = site.activity.status() | {"questions": site.questions.states()}
         return Response(exposition(CONSOLE, status), headers={"content-type": CONTENT_TYPE})
@@ -137,8 +135,6 @@ def _metrics(site: Site) -> Callable[[Request], Response]:
 
 
 def _sign_in(site: Site) -> Callable[[Request], Response]:
-    """Return what answers requests for the page on which people say who they are, where a token is asked for."""
-
     def endpoint(request: Request) -> Response:
         settings, error = site.people.settings, ""
         if settings.token is None or settings.trusted_user_header is not None:

@@ -260,7 +260,6 @@ class Gate:
 
 
 def _form(body: bytes) -> dict[str, list[str]]:
-    """Return the fields of a form, each with its values."""
     form: dict[str, list[str]] = {}
     for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS):
         form.setdefault(name, []).append(value)

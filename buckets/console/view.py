@@ -275,7 +275,6 @@ def part(template: str, **values: Any) -> str:
 
 
 def _job_words(site: Site) -> dict[str, str]:
-    """Return whether the job runs, in a word or two, for the top of each page."""
     try:
         live, now_ms = read_live(site.job.checkpoint), epoch_ms()
     except BucketsError as error:

@@ -144,7 +144,6 @@ def _write_parquet(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -
 
 
 def _in_delta(columns: pa.Schema) -> pa.Schema:
-    """Return columns as Delta tables have them."""
     return pa.schema([field.with_type(_TIME) if pa.types.is_timestamp(field.type) else field for field in columns])
 
 
@@ -337,7 +336,6 @@ class FeatureRun:
         )
 
     def _take(self, found: FeaturesOfPiece) -> FeaturesOfPiece:
-        """Count what has been found in rows; pieces come in their order."""
         self.bad.take(*found.bad)
         self.bad.rounded.update(found.rounded)
         self.arrived += found.arrived

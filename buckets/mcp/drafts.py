@@ -177,7 +177,6 @@ def _check_own(rules: JobRules, draft: Rule, author: str) -> None:
 
 
 def _check_sound(report: RuleReport) -> None:
-    """Check that a draft may be of use."""
     error = next((finding for finding in report.findings if finding["level"] == "error"), None)
     if error is not None:
         message = f"line {error['line']}: {error['message']} ({error['code']}); nothing has been saved"

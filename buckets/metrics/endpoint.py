@@ -197,8 +197,6 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """Answers one request."""
-
     watched: ClassVar[Endpoint]
     timeout = REQUEST_WITHIN_S
     server_version = "buckets"

@@ -133,7 +133,6 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _replay(job: Job, times: TimeRange) -> dict[str, Any]:
-    """Return what a replay of the archive finds, as `buckets replay` says it."""
     history = History.open(job)
     of = history.archive.end()
 
@@ -154,7 +153,6 @@ def _replay(job: Job, times: TimeRange) -> dict[str, Any]:
 
 
 def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what a rule would have raised on the archive of a job, as `buckets backtest --active` says it."""
     rule = read_rule(asked["text"], job).rules[0].model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE})
     folder = kept_results(job)
     recorded = folder if folder is not None and has_alerts(folder) else None

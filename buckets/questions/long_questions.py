@@ -165,7 +165,6 @@ def _start(question: Question) -> "subprocess.Popen[str]":
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """End a process and all that it has started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
 

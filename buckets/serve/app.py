@@ -143,7 +143,6 @@ class Application:
         return Reply.of({"answers": [reply for _, reply in replies]})
 
     def _shown(self, call: Call, wanted: str | None) -> tuple[int, dict[str, Any]]:
-        """Return what a call is answered, with its status."""
         if not call.future.done():
             call.future.cancel()
             nothing: dict[str, Any] = {"fired": [], "severity": None, "score": 0, "held": []}

@@ -224,7 +224,6 @@ def _json_records(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
 
 
 def _moment(name: str, value: Any) -> int:
-    """Return a moment in ms since the epoch."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -223,7 +223,6 @@ class KafkaDemo:
             self._say(change_line(version, sent_ms, in_force_ms, min(decided, default=None)))
 
     def _apply(self, rules: Sequence[Rule], reason: str) -> None:
-        """Put rules where the job reads them, as `buckets rules apply` does."""
         rules_of(self._job).change(
             [RuleChange(change="put", rule=rule, author="demo", reason=reason) for rule in rules]
         )

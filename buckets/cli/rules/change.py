@@ -112,8 +112,6 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
 
 
 def _state_command(state: State, does: str, example: str) -> Callable[..., None]:
-    """Return a command that gives a rule another state, or deletes it."""
-
     def change_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
         rules = rules_of(load_job(conf))
         signed = author_and_reason(author, reason)
@@ -177,8 +175,6 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
 
 
 def _control_command(kind: Kind, what: str, does: str, example: str) -> Callable[..., None]:
-    """Return a command that sends a message about all rules."""
-
     def control(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
         rules = rules_of(load_job(conf))
         _send(rules, RuleChange(change=kind, **author_and_reason(author, reason)), what, yes)
@@ -202,7 +198,6 @@ delete_all = _control_command(
 
 
 def _send(rules: JobRules, change: RuleChange, what: str, yes: bool) -> None:
-    """Ask before something that cannot be taken back, and send it."""
     if rules.takes_control and not yes and not typer.confirm(f"{what}; this cannot be taken back. Go on?"):
         message = "not confirmed; nothing has been sent"
         raise BucketsError(message)
@@ -455,7 +450,6 @@ def snooze(
 def _change(
     job: Job, rule_id: str | None, key: Key | None, signed: dict[str, Any], change_of: ChangeOf, what: str
 ) -> None:
-    """Put rules with other snoozes where they are kept."""
     kept = rules_of(job)
     changed = rules_with_snoozes(kept, job.event_schema, rule_id, key, change_of)
     kept.change([RuleChange(change="put", rule=rule, **signed) for rule in changed])

@@ -111,7 +111,6 @@ def check(
 
 
 def _tell(explain: str | None) -> None:
-    """Print the page of a code, or the list of codes."""
     if explain is not None:
         if explain.upper() not in codes():
             message = f"--explain {explain}: there is no such code; `buckets rules check --codes` lists them"
@@ -131,7 +130,6 @@ def _tell(explain: str | None) -> None:
 def _summary(
     path: Path, rules: tuple[Rule, ...], schema: EventSchema, engine: EngineSettings, lists: Lists
 ) -> EventSummary:
-    """Summarise a file of events, with progress on the terminal while it is read."""
     from buckets.lint.event_counts import summarise
 
     # Drafts are tried too.

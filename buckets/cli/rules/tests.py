@@ -90,7 +90,6 @@ def _run(
 
 
 def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> None:
-    """Print the tests as a table, then what has failed in plain lines, then how many."""
     console = Terminal()
     table = TextTable(f"Tests of {path}", ("Test", "=Where", "Result"))
     for outcome in outcomes:

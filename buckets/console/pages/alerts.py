@@ -101,7 +101,6 @@ def judge(asked: Asked) -> Onward:
 
 
 def _values(asked: Asked) -> dict[str, Any]:
-    """Return what the list shows."""
     wanted, before = AlertFilter.of(asked.named), asked.named("before")
     listed = list_alerts(asked.site.results, wanted, read_place(before), given_findings(asked.site.job))
     fields = wanted.fields()
@@ -177,7 +176,6 @@ def _explained(found: Explanation) -> dict[str, Any]:
 
 
 def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
-    """Return the row of an alert, with the output that it is in."""
     alert_id = asked.named("id")
     times = ANY_TIME
     if alert_id and asked.named("at"):

@@ -125,18 +125,15 @@ def _planned(asked: Asked, fields: dict[str, str], reason: str) -> tuple[JobRule
 
 
 def _fields(asked: Asked) -> dict[str, str]:
-    """Return the fields of a change, from the address or the form."""
     given = {name: values[0] for name, values in asked.form.items() if name not in _OWN_FIELDS}
     return {name: value.strip() if name != "text" else value for name, value in {**asked.query, **given}.items()}
 
 
 def _mark(rules: JobRules) -> str:
-    """Return what says whether rules are those that somebody has seen."""
     return seen_mark("\n".join(rule.model_dump_json(by_alias=True) for rule in rules.rules))
 
 
 def _promote(planning: Planning) -> ChangePlan:
-    """Take a rule to its next step, or to the one that is named."""
     before, fields = planning.rule, planning.fields
     wanted = next((step for step in STEPS if step == fields.get("to", "")), None)
     try:
@@ -150,8 +147,6 @@ def _promote(planning: Planning) -> ChangePlan:
 
 
 def _state(state: State) -> Planner:
-    """Return what gives a rule another state."""
-
     def plan(planning: Planning) -> ChangePlan:
         before = planning.rule
         after = before.model_copy(update={"state": state})
@@ -179,7 +174,6 @@ def _roll_back(planning: Planning) -> ChangePlan:
 
 
 def _snooze(planning: Planning) -> ChangePlan:
-    """Hold back the alerts of a rule, or of one key of it, until a time."""
     now, rule = _now(), planning.rule
     try:
         until, key = read_moment(planning.fields.get("until", ""), now), _key(planning)
@@ -205,14 +199,12 @@ def _end_snooze(planning: Planning) -> ChangePlan:
 
 
 def _draft(planning: Planning) -> ChangePlan:
-    """Save what is typed as a draft, under an id that nothing in force has."""
     rule = planning.rules.draft(read_rule(planning.fields.get("text", ""), planning.site.job).rules[0])
     notes = [f"What it means: {stage_meaning(rule)}.", rule.sentence()]
     return planning.put(f"{rule.rule_id}: save as a draft", [rule], notes)
 
 
 def _apply(planning: Planning) -> ChangePlan:
-    """Take what is typed, in place of what the rule says now."""
     rule = read_rule(planning.fields.get("text", ""), planning.site.job).rules[0]
     title = f"{rule.rule_id}: {stage(rule)} as it is written"
     return planning.put(title, [rule], [rule.sentence(), planning.windows(rule)])

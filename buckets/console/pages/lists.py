@@ -113,7 +113,6 @@ def _before(asked: Asked, name: str, key: str) -> Fields | None:
 
 
 def _typed(asked: Asked) -> Fields:
-    """Return the fields of an entry that somebody has typed."""
     until = asked.given("until")
     try:
         if until:
@@ -129,10 +128,8 @@ def _lines(asked: Asked) -> list[str]:
 
 
 def _mark(entry: Fields | None) -> str:
-    """Return what says whether an entry is the one that somebody has seen."""
     return seen_mark(json.dumps(entry, sort_keys=True))
 
 
 def _rules(asked: Asked, name: str) -> list[Any]:
-    """Return the rules that look into a list."""
     return [rule for rule in asked.site.rules().rules if name in rule.lists]

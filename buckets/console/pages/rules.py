@@ -55,7 +55,6 @@ def listed(asked: Asked) -> View:
 
 
 def _days_of_rules(asked: Asked) -> Mapping[str, Mapping[int, int]]:
-    """Return how many alerts each rule has on each of the latest days, in force and on trial."""
     folder = kept_results(asked.site.job)
     counts: dict[str, dict[int, int]] = {}
     tables = [] if folder is None else [folder / ALERTS, folder / SHADOW_ALERTS]

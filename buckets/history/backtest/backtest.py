@@ -111,7 +111,6 @@ def table_pieces(events: pa.Table, asked: "Backtest") -> Iterator[ArchivePiece]:
 
 
 def _numbered(arrivals: Iterable[pa.RecordBatch], asked: "Backtest") -> Iterator[ArchivePiece]:
-    """Make pieces of arrivals that are in no archive."""
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
@@ -235,7 +234,6 @@ class Backtest:
         return tuple(rule for rule in self.rules if rule.is_evaluated)
 
     def _raised(self) -> RaisedAlerts:
-        """Return what gathers alerts, without any."""
         fields = [field for rule in self.rules for field in rule.group_by]
         fraud = None if self.confirmed is None else FraudEvents(self.confirmed, self.schema, self.measure, fields)
         written = {rule.rule_id: rule for rule in self.rules} | dict(self.swept.written)
@@ -337,7 +335,6 @@ class Backtest:
         )
 
     def _recorded(self, folder: Path) -> _Recorded:
-        """Return the recorded alerts of the range."""
         recorded: _Recorded = {}
         wanted, columns = Selection({}, self.span), compared_columns(self.measure)
         for output in RAISED:

@@ -297,7 +297,6 @@ class RaisedAlerts:
         return np.concatenate([_NO_ALERTS, *self._found.get((rule_id, output), [])])
 
     def _alerts_of(self, rule: Rule) -> Int64s:
-        """Return the alerts of an ACTIVE rule, the shadow alerts of one on trial."""
         return self._of(rule.rule_id, ALERTS if rule.state == "ACTIVE" else SHADOW_ALERTS)
 
     def of_rules(self, rules: Iterable[Rule]) -> Figures:
@@ -418,13 +417,11 @@ def _by_rule(rule_ids: pa.ChunkedArray, outputs: npt.NDArray[np.str_]) -> Iterat
 
 
 def _ends(times_ms: pa.ChunkedArray) -> tuple[int, int] | None:
-    """Return the least and the greatest of times; None where there is none."""
     ends = pc.min_max(times_ms).as_py()
     return (ends["min"], ends["max"]) if len(times_ms) else None
 
 
 def _wider(known: tuple[int, int] | None, ends: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Return the least and the greatest of two spans."""
     if known is None or ends is None:
         return known or ends
     return min(ends[0], known[0]), max(ends[1], known[1])

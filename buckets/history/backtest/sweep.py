@@ -31,7 +31,6 @@ from buckets.validation import first_fault
 
 
 def _comparisons(expression: Expression, feature: str) -> Iterator[Expression]:
-    """Return the comparisons of a feature with a number as it is written."""
     operands = expression.operands
     has_feature = any(operand.operator == "field" and operand.value == feature for operand in operands)
     if expression.operator in COMPARISONS and has_feature and any(map(_is_number, operands)):
@@ -270,7 +269,6 @@ def _variant(rule: Rule, changes: Iterable[tuple[Sweep, str]], number: int) -> R
 
 
 def _change(data: dict[str, Any], parameter: str, value: str) -> None:
-    """Put a value into the written form of a rule."""
     head, _, last = parameter.rpartition(".")
     if parameter == "limit":
         data["limit"] = data["limit"] | {"value": value}
@@ -293,5 +291,4 @@ def _change(data: dict[str, Any], parameter: str, value: str) -> None:
 
 
 def _reaching(window: Mapping[str, Any], value: str) -> dict[str, Any]:
-    """Return a window as it is written that reaches so far back."""
     return {**window, "within" if "last" in window else "length": value}

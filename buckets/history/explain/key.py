@@ -148,7 +148,6 @@ def score_again(
 
 
 def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None) -> "Iterator[ArchivePiece]":
-    """Read what has arrived of some keys up to an event, batch by batch."""
     from buckets.history.scoring import ArchivePiece
 
     schema, columns, batch_id = target.schema, target.columns, int(target.batches[0])
@@ -384,7 +383,6 @@ def _refused_again(past: Past, group: Group, arrivals: Arrivals) -> Mapping[tupl
 
 
 def _regime(past: Past, group: Group, batch_id: int) -> Regime:
-    """Return the settings of a batch for a group."""
     rule_set, engine = past.rule_set(batch_id), past.terms(batch_id).engine
     groups = rule_set.groups if group.on == "events" else rule_set.alert_groups
     then = next((other for other in groups if other.group_id == group.group_id), group)

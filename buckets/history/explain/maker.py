@@ -115,7 +115,6 @@ class Explainer:
         result: RecordedResult | None = None,
         notes: tuple[str, ...] = (),
     ) -> Explanation:
-        """Explain a rule at an event or an alert that has come so often."""
         past = self.past
         reasons = [*condition.of_state(rule, target), *condition.of_event(past, rule, target)]
         reasons = reasons or list(condition.of_filter(past, rule, target))
@@ -171,7 +170,6 @@ class Explainer:
     def _with_outcome(
         self, explanation: Explanation, result: RecordedResult | None, earlier: FiredBefore
     ) -> Explanation:
-        """Add what came of the event, and what the policy of the rule says of that."""
         if result is not None:
             explanation = replace(explanation, outcome=result.outcome)
         elif explanation.condition is not None and explanation.condition.truth == "true":
@@ -215,7 +213,6 @@ class Explainer:
         return explain_condition(rule.when, self._known(rule.when, target, features))
 
     def _known(self, sql: SqlFilter, target: Target, features: Sequence[Recomputed]) -> KnownValues:
-        """Return what a condition or a score is about."""
         known = condition.known_fields(self.past, sql, target)
         values: dict[str, Value] = dict(known.values)
         for feature, plain in features:
@@ -230,7 +227,6 @@ class Explainer:
         return KnownValues(values, why_null, lists)
 
     def _score(self, rule: Rule, target: Target, features: Sequence[Recomputed]) -> Iterator[str]:
-        """Say what a score that is computed comes to."""
         if isinstance(rule.score, SqlScore):
             known = self._known(rule.score, target, features)
             number = possible_number(rule.score.expression, known.values, known.lists)

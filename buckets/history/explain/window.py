@@ -182,7 +182,6 @@ def _feature(
     recorded: RecordedValue | None,
     **found: Any,
 ) -> FeatureThen:
-    """Return a feature at an arrival, with what has been found in its window."""
     arrivals, row = at
     window = named.feature.window
     (start_ms,), (end_ms,) = (

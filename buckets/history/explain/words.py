@@ -25,7 +25,6 @@ def headline(explanation: Explanation) -> str:
 
 
 def _event_lines(explanation: Explanation) -> Iterator[str]:
-    """Describe the event and its key."""
     event = explanation.event
     if explanation.key:
         yield "key: " + ", ".join(f"{name} {value}" for name, value in explanation.key.items())
@@ -42,7 +41,6 @@ def _event_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _rule_lines(rule: RuleThen) -> Iterator[str]:
-    """Describe the rule as it was, and who made it so."""
     yield rule.sentence
     when = "" if rule.made_ms is None else f" at {exact_time_text(rule.made_ms)}"
     by = f" by {rule.author}" if rule.author else ""
@@ -53,7 +51,6 @@ def _rule_lines(rule: RuleThen) -> Iterator[str]:
 
 
 def _feature_lines(feature: FeatureThen) -> Iterator[str]:
-    """Describe the window, what it holds, and the value."""
     bound = "" if feature.left == "closed" else " (not in it)"
     yield f"{feature.window} from {exact_time_text(feature.start_ms)}{bound} to {exact_time_text(feature.end_ms)}"
     if feature.key:

@@ -317,7 +317,6 @@ def conclusion(replayed: Replayed, output_kind: str) -> list[str]:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value of a row as text shows it."""
     if isinstance(value, datetime):
         return iso_text(moment_ms(value))
     return format(value, "f") if isinstance(value, Decimal) else value
