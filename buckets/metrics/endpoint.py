@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from buckets.clock import epoch_ms
 from buckets.config.settings import MetricsSettings
@@ -130,7 +130,14 @@ def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port
     with extra("metrics", name):
         import_module("buckets.metrics.job_metrics")
     watched = Endpoint(settings.ready_lag)
-    server = _open(settings, name, watched)
+    try:
+        server = _Server(settings, watched)
+    except OSError as error:
+        message = (
+            f"{name}: nobody can listen at {settings.place} ({error.strerror or error}); stop who has it, or choose "
+            "another port (--metrics-port) or host"
+        )
+        raise BucketsError(message) from None
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
@@ -140,23 +147,6 @@ def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port
         server.server_close()
 
 
-def _open(settings: MetricsSettings, name: str, of: Endpoint) -> ThreadingHTTPServer:
-    class OfThis(_Answers):
-        watched = of
-
-    class Server(_Server):
-        address_family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-
-    try:
-        return Server((settings.host, settings.port), OfThis)
-    except OSError as error:
-        message = (
-            f"{name}: nobody can listen at {settings.place} ({error.strerror or error}); stop who has it, or choose "
-            "another port (--metrics-port) or host"
-        )
-        raise BucketsError(message) from None
-
-
 class _Server(ThreadingHTTPServer):
     """A server with a thread for each client, which has time for one request."""
 
@@ -164,9 +154,11 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, settings: MetricsSettings, watched: Endpoint) -> None:
+        self.watched = watched
+        self.address_family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         self._since_s: dict[socket.socket, float] = {}
-        super().__init__(*arguments)
+        super().__init__((settings.host, settings.port), _Answers)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a client, and let the first one go where there are too many."""
@@ -197,7 +189,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Answers(BaseHTTPRequestHandler):
-    watched: ClassVar[Endpoint]
+    server: _Server
     timeout = REQUEST_WITHIN_S
     server_version = "buckets"
     sys_version = ""
@@ -206,7 +198,7 @@ class _Answers(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/metrics":
             try:
-                metrics = self.watched.metrics()
+                metrics = self.server.watched.metrics()
             except Exception as error:  # The job goes on; who asks sees what is wrong here.
                 self._send(500, "text/plain; charset=utf-8", kind_and_line(error).encode())
             else:
@@ -214,7 +206,8 @@ class _Answers(BaseHTTPRequestHandler):
 
                 self._send(200, CONTENT_TYPE, metrics)
         elif path in ("/healthz", "/readyz"):
-            health = self.watched.alive() if path == "/healthz" else self.watched.ready()
+            watched = self.server.watched
+            health = watched.alive() if path == "/healthz" else watched.ready()
             body = json.dumps(health.to_json(), ensure_ascii=False).encode() + b"\n"
             self._send(200 if health.is_well else 503, "application/json", body)
         else:

@@ -86,13 +86,6 @@ class Call:
             self.future.set_result(answer)
 
 
-@dataclass(frozen=True)
-class LoadedState:
-    """The state of the job, as it was read."""
-
-    replica: Replica
-
-
 class Service:
     """Answers calls about the payments of a job.
 
@@ -282,7 +275,7 @@ class Service:
                     self._begin_anew(_OTHERWISE, ())
                 elif reading == self._reading:
                     messages += [TakenMessage(*of) for of in taken]
-            elif self._replica is not None or isinstance(each, LoadedState):
+            elif self._replica is not None or isinstance(each, Replica):
                 self._take(messages)
                 messages = []
                 try:
@@ -292,11 +285,11 @@ class Service:
         self._take(messages)
         self._check(checks)
 
-    def _go_on(self, with_: "JobBatch | LoadedState") -> None:
+    def _go_on(self, with_: JobBatch | Replica) -> None:
         """Follow a batch of the job, or go on with a state of it that was read anew."""
-        if isinstance(with_, LoadedState):
-            self._replica, self._is_anew = with_.replica, False
-            self._reading = self._log.read_from(with_.replica.at)
+        if isinstance(with_, Replica):
+            self._replica, self._is_anew = with_, False
+            self._reading = self._log.read_from(with_.at)
             followed = list(self._followed)
         else:
             followed = [] if self._is_anew else [with_]
@@ -304,7 +297,7 @@ class Service:
         for batch in followed:
             if batch.number > self._replica.newest_batch:
                 self._tell(self._replica.begin_batch(batch))
-        if isinstance(with_, LoadedState):
+        if isinstance(with_, Replica):
             self.fault = None
             gc.collect()
             gc.freeze()  # What stays is not looked at for garbage
@@ -421,7 +414,7 @@ class Service:
         self._asked.difference_update(calls)
         for call in calls:
             call.loop.call_soon_threadsafe(call.fail, reason)
-        if not self._is_anew or any(isinstance(each, LoadedState) for each in left):
+        if not self._is_anew or any(isinstance(each, Replica) for each in left):
             self._is_anew = True
             self.counts["state_read"] += 1
             self._say(reason)
@@ -432,9 +425,9 @@ class Service:
         while self._needs_state.wait() and not self._stopping.is_set():
             self._needs_state.clear()
             try:
-                loaded = LoadedState(self._loaded())
+                replica = self._loaded()
                 _give_back_memory()  # In the thread that has taken it
-                self._queue.put(loaded)
+                self._queue.put(replica)
             except Exception as error:
                 self.fault = _line(error)
                 self._needs_state.set()

@@ -28,7 +28,7 @@ from buckets.rules.rule_set import first_rule_set
 from buckets.serve.app import MOST_PAYMENTS, Serving, open_serving
 from buckets.serve.job_batches import JobBatch
 from buckets.serve.replica import Replica
-from buckets.serve.service import LoadedState, NotNow
+from buckets.serve.service import NotNow
 from tests.core.test_replica import scored_by
 from tests.half_open import drip_until_closed, half_open, is_closed
 from tests.spark.payments import EVENT_SCHEMA, RULES, SCHEMA
@@ -134,7 +134,7 @@ def answering(conf: Path) -> Iterator[Calls]:
     """Serve a job of which nothing has arrived: what comes from brokers and the checkpoint is left out."""
     serving = open_serving(conf, None, None, lambda line: None)
     service, (batch, _) = serving.service, empty_replica()
-    service._queue.put(LoadedState(Replica(memory_store(), memory_stores(), batch, service._read)))
+    service._queue.put(Replica(memory_store(), memory_stores(), batch, service._read))
     scoring = threading.Thread(target=service._run, daemon=True)
 
     def stop() -> None:
@@ -373,7 +373,7 @@ def test_what_goes_wrong_in_the_midst_loses_neither_a_state_nor_a_question(tmp_p
         return calls
 
     batch, _ = empty_replica()
-    loaded = [LoadedState(Replica(memory_store(), memory_stores(), batch, service._read)) for _ in range(2)]
+    loaded = [Replica(memory_store(), memory_stores(), batch, service._read) for _ in range(2)]
     do_together(loaded[0])
     assert not service._needs_state.is_set()
     (asked,) = asyncio.run(ask_in_the_midst((service._reading, None)))
@@ -382,7 +382,7 @@ def test_what_goes_wrong_in_the_midst_loses_neither_a_state_nor_a_question(tmp_p
     assert service._needs_state.is_set()
     service._needs_state.clear()
     do_together((service._reading, None), loaded[1])
-    assert service._replica is loaded[1].replica
+    assert service._replica is loaded[1]
     (asked,) = asyncio.run(ask_in_the_midst((service._reading, [("no message",)])))
     assert isinstance(asked.future.exception(), NotNow)
     assert service.status()["waiting"] == 0
