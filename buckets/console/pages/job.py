@@ -1,5 +1,6 @@
 """Pages of the job: what it is doing now, its batches, and long questions about its past."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,10 +34,9 @@ _REPLAY = "replay"
 def now(asked: Asked) -> View:
     """Show what the job is doing, or what it has done last."""
     live, folder = read_live(asked.site.job.checkpoint), kept_results(asked.site.job)
-    counts: dict[int, int] = {}
+    counts = Counter[int]()
     for of_rule in {} if live is not None or folder is None else alerts_by_day(folder / ALERTS, DAYS).values():
-        for day, alerts in of_rule.items():
-            counts[day] = counts.get(day, 0) + alerts
+        counts.update(of_rule)
     values = {"is_followed": live is not None, "by_day": columns_by_day(counts)}
     return View("now.html", _figures(asked.site, live) | values)
 

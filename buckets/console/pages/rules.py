@@ -1,5 +1,6 @@
 """Pages of rules: all of them, one with what has become of it, and the editor that checks a rule as it is typed."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,13 +57,10 @@ def listed(asked: Asked) -> View:
 
 def _days_of_rules(asked: Asked) -> Mapping[str, Mapping[int, int]]:
     folder = kept_results(asked.site.job)
-    counts: dict[str, dict[int, int]] = {}
-    tables = [] if folder is None else [folder / ALERTS, folder / SHADOW_ALERTS]
-    for table in tables:
+    counts = defaultdict[str, Counter[int]](Counter)
+    for table in [] if folder is None else [folder / ALERTS, folder / SHADOW_ALERTS]:
         for rule_id, days in alerts_by_day(table, DAYS).items():
-            of_rule = counts.setdefault(rule_id, {})
-            for day, alerts in days.items():
-                of_rule[day] = of_rule.get(day, 0) + alerts
+            counts[rule_id].update(days)
     return counts
 
 
