@@ -32,8 +32,8 @@ from live_job import HISTORY_EVENTS, LiveJob, live_job, ten_rules
 from matplotlib.axes import Axes
 from report import Goal, Report
 
-from buckets.kafka.follower import TopicReader
 from buckets.kafka.local_broker import HOST, free_port
+from tests.kafka.topic_reader import TopicReader
 
 WARM_UP_S = 60.0
 OPTIONS = {

@@ -19,11 +19,11 @@ from matplotlib.axes import Axes
 from report import Report
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.kafka.follower import TopicReader
 from buckets.kafka.sender import Sender
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule
 from tests.core.pipeline import Pipeline
+from tests.kafka.topic_reader import TopicReader
 
 CHANGES = 50
 RATE = 500

@@ -29,11 +29,11 @@ from rich.console import Console
 from buckets.cli.child import Child, end_all
 from buckets.cli.demo.paced_calls import PacedCalls
 from buckets.config.job import Job, load_job
-from buckets.kafka.follower import TopicReader
 from buckets.kafka.local_broker import HOST, LocalBroker, free_port
 from buckets.kafka.sender import paced_produce
 from buckets.kafka.topics import create_topics
 from buckets.monitor.live import read_live
+from tests.kafka.topic_reader import TopicReader
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PAYERS, BENEFICIARIES = 5_000, 997

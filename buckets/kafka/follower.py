@@ -1,6 +1,6 @@
-"""Reads topics: `Follower` one of one partition in a thread, whatever happens to it, `TopicReader` several at once.
+"""Reads a topic of one partition in a thread, whatever happens to it.
 
-A fault ends a consumer of a follower, and is kept for whoever asks, until a new one, tried every second, has reached
+A fault ends a consumer, and is kept for whoever asks, until a new one, tried every second, has reached
 the end of the topic. Brokers are asked every two seconds whether the topic is still the same; one that was recreated is
 read from its beginning.
 """
@@ -8,13 +8,11 @@ read from its beginning.
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
@@ -234,74 +232,3 @@ class Follower:
         text = f"topic {self._topic} is not followed: {reason}"
         self.fault = Fault(reason, since_s, text)
         self._on_remark(text)
-
-
-_MOST_AT_ONCE = 10_000
-_READER: dict[str, str | int | bool] = {
-    "enable.auto.commit": False,
-    "auto.offset.reset": "earliest",
-    # The broker answers as soon as there is a message, and a reader that was idle does not wait to ask again.
-    "fetch.min.bytes": 1,
-    "fetch.error.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 1_000,
-}
-_PASSING = (
-    KafkaError._PARTITION_EOF,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-)
-"""What librdkafka waits out itself."""
-
-
-class TopicReader(AbstractContextManager["TopicReader"]):
-    """Reads all partitions of some topics until its end."""
-
-    def __init__(self, kafka: KafkaSettings, topics: Sequence[str], from_end: bool) -> None:
-        """Read topics, from their beginning or only what is written from now on."""
-        self._kafka = kafka
-        self._topics = ", ".join(topics)
-        settings = {**consumer_settings(kafka), **_READER, "group.id": f"buckets-reader-{uuid.uuid4()}"}
-        self._consumer = opened(Consumer, kafka, settings)
-        try:
-            self._consumer.assign(self._starts(topics, from_end))
-        except KafkaException as error:
-            self._consumer.close()
-            raise explain(error.args[0], kafka, f"reading {self._topics}") from None
-        except BucketsError:
-            self._consumer.close()
-            raise
-
-    def _starts(self, topics: Sequence[str], from_end: bool) -> list[TopicPartition]:
-        there = Broker(self._kafka).check_topics(topics)
-        starts = []
-        for topic in topics:
-            for partition in range(there[topic]):
-                start = TopicPartition(topic, partition, OFFSET_BEGINNING)
-                if from_end:
-                    # The end as it is now: what is written before the first poll is read too.
-                    _, start.offset = read_offsets(self._kafka, self._consumer, start)
-                starts.append(start)
-        return starts
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
-
-    def poll(self, timeout_s: float) -> list[Message]:
-        """Return the messages since the last time, as soon as there are some, at the latest after `timeout_s`."""
-        until_s = time.monotonic() + timeout_s
-        while True:
-            first = self._consumer.poll(max(until_s - time.monotonic(), 0))
-            messages = [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]
-            good = [message for message in messages if self._is_good(message)]
-            if good or time.monotonic() >= until_s:
-                return good
-
-    def _is_good(self, message: Message) -> bool:
-        error = message.error()
-        if error is None:
-            return True
-        if error.code() in _PASSING or error.retriable():
-            return False
-        raise explain(error, self._kafka, f"reading {self._topics}")

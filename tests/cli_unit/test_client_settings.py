@@ -11,7 +11,6 @@ from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
 from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.faults import Broker
-from buckets.kafka.follower import TopicReader
 from buckets.kafka.local_broker import free_port
 from buckets.kafka.sender import Sender
 from buckets.kafka.topics import topic_sizes
@@ -141,12 +140,8 @@ def test_settings_that_only_the_client_refuses_are_one_line_from_check_and_from_
         assert "secret word" not in line
 
 
-def read_all(kafka):
-    return TopicReader(kafka, ["payments"], False)
-
-
 @pytest.mark.usefixtures("refused_settings")
-@pytest.mark.parametrize("make", [Sender, topic_sizes, Broker, read_all])
+@pytest.mark.parametrize("make", [Sender, topic_sizes, Broker])
 def test_every_client_says_its_faults_in_a_line(make, as_worded):
     with pytest.raises(BucketsError, check=as_worded) as refused:
         make(KafkaSettings.model_validate({"bootstrap_servers": "127.0.0.1:1", "security": LOGIN}))

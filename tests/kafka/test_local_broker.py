@@ -14,11 +14,11 @@ from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, SecuritySettings
 from buckets.errors import BucketsError, Outage
 from buckets.kafka.faults import Broker, client_settings
-from buckets.kafka.follower import TopicReader
 from buckets.kafka.local_broker import BrokerStatus, LocalBroker
 from buckets.kafka.topics import TopicSize, create_topics, topic_sizes
 from buckets.outputs.columns import EVALUATIONS, TOPICS
 from tests.kafka.broker import TestBroker, free_port
+from tests.kafka.topic_reader import TopicReader
 from tests.spark.command import one_line, run_command
 from tests.spark.payments import RULES, SCHEMA
 

@@ -1,4 +1,4 @@
-"""The paced producer and the reader, on a real broker: nothing lost, in order, on a schedule that waits for nobody."""
+"""The paced producer, on a real broker: nothing lost, in order, on a schedule that waits for nobody."""
 
 import threading
 import time
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.kafka.follower import TopicReader
 from buckets.kafka.sender import INTENDED, keyed_lines, paced_produce
+from tests.kafka.topic_reader import TopicReader
 
 WITHIN_S = 60.0
 
@@ -87,35 +87,7 @@ def test_a_rate_that_makes_no_sense_is_refused(broker, rate, as_worded):
 
 def test_a_topic_that_is_not_there_is_said_in_one_line(broker, as_worded):
     with pytest.raises(BucketsError, check=as_worded):
-        TopicReader(broker.kafka, ["nowhere"], from_end=True)
-    with pytest.raises(BucketsError, check=as_worded):
         paced_produce(broker.kafka, "nowhere", numbered(1), rate=10)
-
-
-# The reader
-
-
-def test_a_reader_from_the_beginning_reads_all_and_one_from_the_end_what_is_new(broker):
-    topics = [broker.create("first", partitions=2), broker.create("second")]
-    for topic in topics:
-        broker.produce(topic, ["old"])
-    with TopicReader(broker.kafka, topics, from_end=False) as all_of_it:
-        with TopicReader(broker.kafka, topics, from_end=True) as what_is_new:
-            for topic in topics:
-                broker.produce(topic, ["new"])
-            new = read(what_is_new, 2)
-        assert sorted((message.topic(), message.value()) for message in new) == [("first", b"new"), ("second", b"new")]
-        assert sorted(message.value() for message in read(all_of_it, 4)) == [b"new", b"new", b"old", b"old"]
-
-
-def test_a_reader_returns_as_soon_as_there_is_something(broker):
-    topic = broker.create("soon")
-    with TopicReader(broker.kafka, [topic], from_end=True) as reader:
-        assert reader.poll(0) == []
-        broker.produce(topic, ["x"])
-        begun_s = time.monotonic()
-        assert [message.value() for message in reader.poll(WITHIN_S)] == [b"x"]
-        assert time.monotonic() - begun_s < WITHIN_S / 2
 
 
 # Keys

@@ -16,13 +16,13 @@ from buckets.feeds.lists import ListBook
 from buckets.feeds.topics import ListTopic
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import client_settings
-from buckets.kafka.follower import TopicReader
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import WITHIN_S, TestBroker
 from tests.kafka.kafka_job import KafkaJob
 from tests.kafka.test_scoring import Running, run_to_end
+from tests.kafka.topic_reader import TopicReader
 
 pytestmark = pytest.mark.spark
 Message = tuple[str, str]
