@@ -86,8 +86,8 @@ def newest_rows(
             after = rest
             found = {place: there for place, there in found.items() if place >= rest}
             break
-        newer, rows = file.look(most + 1)
-        looked_at += rows
+        newer, seen = file.look(most + 1)
+        looked_at += seen
         found |= dict.fromkeys(newer, file)
         found = {place: found[place] for place in sorted(found, reverse=True)[: most + 1]}
     if len(found) > most:
