@@ -19,8 +19,8 @@ from buckets.cli.options import (
     To,
     event_schema,
     given_lists,
+    given_rules,
     list_files,
-    name_unread_folders,
     range_ms,
     read_option,
     scoring_of,
@@ -50,7 +50,7 @@ from buckets.outputs.comparison import PARTS, Comparison
 from buckets.outputs.recorded_outputs import has_alerts
 from buckets.printable import key_words
 from buckets.resources import DEFAULT_SCHEMA
-from buckets.rule_files.yaml_rules import load_rule_files, rule_files
+from buckets.rule_files.yaml_rules import rule_files
 from buckets.rules.rule import WHOLE_SHARE
 from buckets.stores.location import location
 from buckets.verdicts.confirmed import read_confirmed_fraud
@@ -252,8 +252,7 @@ def backtest(
         [*rule_files(rules), events, schema, fraud, recorded, *list_files(lists).values(), *of_job],
     )
     with nullcontext() if origin.job is not None else event_schema(schema):
-        written = load_rule_files(rules, origin.schema)
-    name_unread_folders(rules)
+        written = given_rules(rules, origin.schema)
     as_active = {"state": "ACTIVE", "rollout": WHOLE_SHARE}
     chosen = written
     if active:  # But for rules that are paused or deleted

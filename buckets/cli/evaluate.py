@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo
-from buckets.cli.options import ListOption, SchemaOption, event_schema, given_lists, name_unread_folders
+from buckets.cli.options import ListOption, SchemaOption, event_schema, given_lists, given_rules
 from buckets.cli.progress import BatchProgress
 from buckets.config.engine import MOST_SHARDS, raw_window_fault
 from buckets.config.job import load_engine_settings
@@ -20,7 +20,6 @@ from buckets.evaluation import first_version
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.outputs.messages import JsonFiles, JsonLines
-from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.stores.location import in_file_system
 
 
@@ -58,8 +57,7 @@ def evaluate(
     """  # noqa: D301 - click needs the backspace itself
     known_lists = given_lists(lists)
     with event_schema(schema) as (of_events, engine):
-        rule_list = load_rule_files(rules, of_events)
-        name_unread_folders(rules)
+        rule_list = given_rules(rules, of_events)
         refuse(list_faults("--list", rule_list, known_lists))
         engine = load_engine_settings(conf) if conf else engine
         file = open_event_file(events, of_events)

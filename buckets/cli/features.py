@@ -11,7 +11,15 @@ import typer
 from buckets.archive.delta_source import open_events
 from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
-from buckets.cli.options import HistoryMaster, ListOption, SchemaOption, event_schema, given_lists, scoring_of
+from buckets.cli.options import (
+    HistoryMaster,
+    ListOption,
+    SchemaOption,
+    event_schema,
+    given_lists,
+    given_rules,
+    scoring_of,
+)
 from buckets.cli.progress import progress_bar
 from buckets.config.engine import EngineSettings, precision_faults, raw_window_faults
 from buckets.config.job import Job, load_engine_settings, load_job
@@ -21,7 +29,6 @@ from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
 from buckets.history.feature_folder import Unit
 from buckets.history.features import FeatureRun, check_output, read_ids, write_features
-from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import names
 from buckets.rules.rule_set import RuleSet
 from buckets.stores.location import in_file_system
@@ -167,7 +174,7 @@ def _of_archive(
 
 def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: str) -> RuleSet:
     """Return the rules of a file or folder, which fit the settings, without those over alerts."""
-    everything = load_rule_files(path, schema)
+    everything = given_rules(path, schema)
     check_rules(everything, schema)
     rules = tuple(rule for rule in everything if rule.on == "events" and not rule.asks_alerts) or everything
     if len(rules) < len(everything):

@@ -20,8 +20,9 @@ from buckets.lists.index import ListIndex
 from buckets.lists.list_file import load_list
 from buckets.moment import TimeRange, parse_moment_ms
 from buckets.resources import DEFAULT_SCHEMA
-from buckets.rule_files.yaml_rules import unread_folders
+from buckets.rule_files.yaml_rules import RuleFile, read_rule_files, unread_folders
 from buckets.rules.change import short_text
+from buckets.rules.rule import Rule
 from buckets.stores.location import location
 
 if TYPE_CHECKING:  # Most commands score nothing.
@@ -57,12 +58,18 @@ Value = TypeVar("Value")
 _MANY_ROWS = 5_000_000  # Archives of more rows are better scored by Spark
 
 
-def name_unread_folders(path: Path) -> None:
-    """Name the folders in a folder of rules that hold rule files, since they are not read with it."""
-    names = unread_folders(path)
-    if names:
-        folders = ("folder " if len(names) == 1 else "folders ") + ", ".join(names)
-        echo(f"{path}: rules in {folders} are not read with it; name a folder to read its rules", err=True)
+def given_rule_files(path: Path, schema: EventSchema | None) -> tuple[RuleFile, ...]:
+    """Read a rule file, or all files of a folder; name the folders in it that hold others, which are not read."""
+    files, folders = read_rule_files(path, schema), unread_folders(path)
+    if folders:
+        named = ("folder " if len(folders) == 1 else "folders ") + ", ".join(folders)
+        echo(f"{path}: rules in {named} are not read with it; name a folder to read its rules", err=True)
+    return files
+
+
+def given_rules(path: Path, schema: EventSchema | None) -> tuple[Rule, ...]:
+    """Read rules as `given_rule_files` does."""
+    return tuple(rule for file in given_rule_files(path, schema) for rule in file.rules)
 
 
 def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:

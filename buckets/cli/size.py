@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo_report
-from buckets.cli.options import AsJson, JobConf, read_option
+from buckets.cli.options import AsJson, JobConf, given_rules, read_option
 from buckets.config.engine import precision_faults
 from buckets.config.job import Job, load_job, of_configuration, rules_faults
 from buckets.config.settings import RuleSettings
 from buckets.duration import SECOND_MS, spoken_duration
 from buckets.errors import refuse
 from buckets.numbers.fixed_point import percent_text
-from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.size.constants import FITTED, TERM_WORDS, read_constants
 from buckets.size.forecast import LIMITS, Capacity, Forecast, amount_text, forecast, size_text
 from buckets.size.workload import Cluster, SizeQuestion, notes_of, parse_keys, parse_number, workload_of
@@ -82,7 +81,7 @@ def size(
 
 @of_configuration()
 def _with_rules(conf: Path, job: Job, path: Path) -> Job:
-    schema, rules = job.event_schema, load_rule_files(path, job.event_schema)
+    schema, rules = job.event_schema, given_rules(path, job.event_schema)
     settings = job.settings.model_copy(update={"rules": RuleSettings(path=str(path))})
     refuse(precision_faults(f"configuration {conf}", rules, settings.engine, schema))
     refuse(rules_faults(conf, settings, schema, rules))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
-from buckets.cli.options import SchemaOption, event_schema, given_lists, name_unread_folders
+from buckets.cli.options import SchemaOption, event_schema, given_lists, given_rule_files
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.job import RULES, check_configuration
@@ -23,7 +23,7 @@ from buckets.lint.lint import Report, codes, look
 from buckets.lint.subject import EventSummary, Subject
 from buckets.lists.index import Lists
 from buckets.printable import counted
-from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
+from buckets.rule_files.yaml_rules import RuleFile
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
@@ -88,8 +88,7 @@ def check(
         if faults:
             return FAILED
     with event_schema(schema, conf) as (of_events, engine):
-        files = read_rule_files(file, of_events)
-    name_unread_folders(file)
+        files = given_rule_files(file, of_events)
     rules = tuple(rule for rule_file in files for rule in rule_file.rules)
     live = tuple(rule for rule in rules if rule.state != "DELETE")
     known = given_lists(lists)

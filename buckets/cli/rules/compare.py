@@ -10,7 +10,7 @@ import typer
 from buckets.changes.versions import check_known_rules, read_version
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
-from buckets.cli.options import AsJson, From, To, range_ms
+from buckets.cli.options import AsJson, From, To, given_rules, range_ms
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
@@ -21,7 +21,6 @@ from buckets.outputs.comparison import PARTS, Caught, Comparison, compare, compa
 from buckets.outputs.recorded_outputs import RAISED, Selection, has_alerts, output_rows, rules_with_alerts
 from buckets.printable import capitalised, key_words
 from buckets.rule_files.differences import RuleDifference, rules_that_differ
-from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.change import changes_between
 from buckets.rules.revision import names, revise
 from buckets.rules.rule import policy_sentence
@@ -207,7 +206,7 @@ def _side(job: Job | None, written: str | None) -> tuple[str, RuleSet]:
             raise BucketsError(message)
         version = read_version(job, number)
         return f"version {version.version}", version
-    rules = load_rule_files(Path(written), None if job is None else job.event_schema)
+    rules = given_rules(Path(written), None if job is None else job.event_schema)
     if job is None:
         return written, first_rule_set(rule for rule in rules if rule.state != "DELETE")
     kept = Checkpoint(job.checkpoint)

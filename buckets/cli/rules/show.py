@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
-from buckets.cli.options import SchemaFile, name_unread_folders
+from buckets.cli.options import SchemaFile, given_rules
 from buckets.cli.result_file import check_new_file, write_or_print
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
@@ -19,7 +19,6 @@ from buckets.rule_files.differences import difference
 from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
 from buckets.rule_files.rule_tests import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
-from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import Change, in_one_form
 from buckets.rules.rule import Rule, policy_sentence
 from buckets.yaml_file import read_text
@@ -116,8 +115,7 @@ def show(
       buckets rules show my-rules.yaml
       buckets rules show conf/rules
     """  # noqa: D301 - click needs the backspace itself
-    rules = load_rule_files(file, load_event_schema(schema) if schema else None)
-    name_unread_folders(file)
+    rules = given_rules(file, load_event_schema(schema) if schema else None)
     rows = ((rule.rule_id, str(rule.version), rule.state, rule_words(rule)) for rule in rules)
     Terminal().print(TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"), rows))
 

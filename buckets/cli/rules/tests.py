@@ -9,13 +9,13 @@ import typer
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo
-from buckets.cli.options import SchemaOption, event_schema, name_unread_folders
+from buckets.cli.options import SchemaOption, event_schema, given_rule_files
 from buckets.cli.result_file import junit_report, write_result
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.printable import counted
-from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
+from buckets.rule_files.yaml_rules import RuleFile
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome, untested
 
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow"}
@@ -45,8 +45,7 @@ def run_tests(
       buckets rules test my-rules.yaml --conf conf/kafka.yaml --rule payer-24h --require
     """  # noqa: D301 - click needs the backspace itself
     with event_schema(schema, conf) as (of_events, engine):
-        files = read_rule_files(file, of_events)
-    name_unread_folders(file)
+        files = given_rule_files(file, of_events)
     _check_rule(files, file, rule)
     begin = time.perf_counter()
     outcomes = list(_run(files, of_events, engine, rule, text))
