@@ -51,6 +51,11 @@ def path_of(name: str) -> Path:
     return tuple(steps)
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a path, as `path_of` reads it."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
 @cache
 def list_path(name: str) -> ArrayPath | None:
     """Return the path of an array, or of a value in an element of a list; None for a name that leads into no list."""
