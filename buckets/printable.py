@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from buckets.json_text import write_json
+
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"  # Fillers of Hangul, and the pattern of Braille without dots
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """They turn the direction of what follows, so that a text reads as another one."""
@@ -72,7 +74,7 @@ def quoted(text: str) -> str:
 
 def in_quotes(text: str) -> str:
     """Return a text in quotes and on one line; of different texts, different ones."""
-    return one_line(json.dumps(text, ensure_ascii=False))
+    return one_line(write_json(text))
 
 
 def unseen_character(text: str, allowed: str = "") -> str | None:

@@ -1,6 +1,5 @@
 """The entries of a job's lists, and the verdicts that people give: read, checked and written."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ from buckets.config.job import Job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.expressions.expression import RULES_LIST
+from buckets.json_text import write_json
 from buckets.kafka.sender import Sender
 from buckets.lists.base import RESERVED, Entry
 from buckets.lists.keys import KeyForm
@@ -92,7 +92,7 @@ def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
     refuses the message.
     """
     topic, of_entry = check_change(job, name, key)
-    _send(job, topic, [(of_entry, json.dumps(dict(fields), ensure_ascii=False), {})])
+    _send(job, topic, [(of_entry, write_json(dict(fields)), {})])
 
 
 def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> None:

@@ -22,6 +22,7 @@ from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.storage.key import decode_key, key_writer
 from buckets.engine.storage.shard_store import Entries, head_key, head_keys
 from buckets.errors import BucketsError
+from buckets.json_text import write_json
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import NO_RESET, Scored, chosen_rows
@@ -294,7 +295,7 @@ def is_in_share(rule: Rule, key: str) -> bool:
 
     It depends on the rule's id, the key and the share alone; a key that is inside stays inside when the share grows.
     """
-    text = json.dumps([rule.rule_id, key], ensure_ascii=False)
+    text = write_json([rule.rule_id, key])
     number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
     return number % WHOLE_SHARE < rule.rollout
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from json.encoder import JSONEncoder, encode_basestring
+from json.encoder import encode_basestring
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from buckets.events import conversion
 from buckets.events.clock_times import Faults
 from buckets.events.derived_fields import derive, readable
 from buckets.events.schema import EventSchema
+from buckets.json_text import write_json
 from buckets.numbers.fixed_point import format_scaled
 from buckets.printable import short_line
 
@@ -35,7 +36,6 @@ TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
 """Reasons of rows that are neither events nor faulty, each in a word; no field makes such a reason."""
 _FIELD_COLUMN = re.compile(r"field_\d+")
-_WRITE_JSON = JSONEncoder(ensure_ascii=False).encode
 _WRITERS: Mapping[type, Callable[[Any], str]] = {str: encode_basestring, int: str}  # As it does, without its start
 LONGEST_RAW = 100_000  # The most characters of a row that a dead letter keeps
 
@@ -299,4 +299,4 @@ def events_json(
 
 def _json_column(name: str, values: Iterable[Any]) -> list[str]:
     start = f"{encode_basestring(name)}: "
-    return [start + _WRITERS.get(type(value), _WRITE_JSON)(value) for value in values]
+    return [start + _WRITERS.get(type(value), write_json)(value) for value in values]

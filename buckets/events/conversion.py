@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from buckets.events.clock_times import PER_SECOND, Faults, fitting_unit, is_iso, moment_text, read_texts, unit_hint
 from buckets.events.schema import AttributeType, EventSchema, EventTime, Measure
+from buckets.json_text import write_json
 from buckets.list_columns import element_type, list_of, plain_list
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_rounded, to_scaled
 from buckets.time_zone import instants_ms
@@ -316,7 +317,7 @@ def _refuse(constant: str) -> NoReturn:
 def _list_in_json(text: str) -> list[str | None]:
     try:
         values = json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
-        json.dumps(values, ensure_ascii=False).encode()  # half of a character is not text
+        write_json(values).encode()  # half of a character is not text
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list):

@@ -24,6 +24,7 @@ from buckets.events.csv_events import BYTE_ORDER_MARK
 from buckets.events.field_paths import ArrayPath, Path, Step, array_path, containers, path_of, prefixes, walk
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import ELEMENTS, is_array
+from buckets.json_text import write_json
 from buckets.list_columns import list_of
 
 DEEPEST = 500  # Levels of nesting that are read; the parsers' own limits are higher, and depend on the caller's stack
@@ -264,7 +265,7 @@ def _repeating(
 
 @lru_cache(maxsize=1_024)
 def _quoted(name: str) -> bytes:
-    return json.dumps(name, ensure_ascii=False).encode()
+    return write_json(name).encode()
 
 
 def has_plain_names(text: bytes) -> bool:

@@ -17,6 +17,7 @@ from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, first_line
 from buckets.feeds.feed import Feed, ListRead, Read, RuleFeed, RuleRead
+from buckets.json_text import write_json
 from buckets.kafka.faults import Broker
 from buckets.kafka.follower import CAUGHT_UP_WITHIN_S, Follower, TopicMessage
 from buckets.kafka.sender import Sender
@@ -172,7 +173,7 @@ class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
         self._opened().flush()
 
     def _send(self, topic: str, key: str, value: dict[str, Any]) -> None:
-        self._opened().send(topic, key, json.dumps(value, ensure_ascii=False), {})
+        self._opened().send(topic, key, write_json(value), {})
 
     def _opened(self) -> Sender:
         """Return the one sender, kept because the first message of a sender takes a second and a batch waits for it."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.arrays import Flags, Int64s
+from buckets.json_text import write_json
 
 MOST_PARTS: Final = 4  # Columns of the longest key
 LONGEST_KEY: Final = 1_000  # Characters of the longest key
@@ -28,7 +29,6 @@ Prefix = tuple[int, int]
 """The version of IP of a network, and the bits of its prefix."""
 _OCTET: Final = "(?:0|[1-9][0-9]{0,2})"
 _IPV4: Final = r"^(?P<a>O)\.(?P<b>O)\.(?P<c>O)\.(?P<d>O)(?P<prefix>/(?:0|[1-9][0-9]?))?$".replace("O", _OCTET)
-_quote: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @cache
@@ -70,12 +70,12 @@ TEXT_KEYS: Final = KeyForm()  # Of one column
 
 def joined_text(parts: Iterable[str]) -> str:
     """Return the key of several values."""
-    return f"[{','.join(map(_quote, parts))}]"
+    return f"[{','.join(map(write_json, parts))}]"
 
 
 def joined(parts: Sequence[pa.Array]) -> pa.Array:
     """Return the keys of several columns of texts, `(rows,)` each; null where one of them is."""
-    quoted = ([None if text is None else _quote(text) for text in part.to_pylist()] for part in parts)
+    quoted = ([None if text is None else write_json(text) for text in part.to_pylist()] for part in parts)
     inside = _joined_by(",", *(pa.array(texts, pa.large_string()) for texts in quoted))
     return _joined_by("", pa.scalar("[", inside.type), inside, pa.scalar("]", inside.type))
 

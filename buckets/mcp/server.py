@@ -6,7 +6,6 @@ standard error meanwhile, so that nothing else can get into it.
 
 import functools
 import inspect
-import json
 import os
 import re
 import signal
@@ -25,6 +24,7 @@ from pydantic import ValidationError
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.exit_codes import DONE, INTERRUPTED
+from buckets.json_text import write_json
 from buckets.mcp.drafts import DraftTools
 from buckets.mcp.tools import ReadingTools
 from buckets.printable import one_line, short_line, visible_json
@@ -99,7 +99,7 @@ class AssistantServer(MCPServer[Any]):
                 raise UnexpectedToolError(message) from error
             raise ToolError(line) from None
         assert isinstance(result, CallToolResult)
-        text = visible_json(json.dumps(result.structured_content, ensure_ascii=False))
+        text = visible_json(write_json(result.structured_content))
         return result.model_copy(update={"content": [TextContent(type="text", text=text)]})
 
     def _check_names(self, name: str, arguments: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ It begins to answer before Spark starts, and never waits for the query: all that
 """
 
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -18,6 +17,7 @@ from buckets.clock import epoch_ms
 from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError, kind_and_line
 from buckets.extras import extra
+from buckets.json_text import write_json
 from buckets.monitor.live import SILENT_AFTER_MS
 from buckets.printable import counted, one_line
 
@@ -208,7 +208,7 @@ class _Answers(BaseHTTPRequestHandler):
         elif path in ("/healthz", "/readyz"):
             watched = self.server.watched
             health = watched.alive() if path == "/healthz" else watched.ready()
-            body = json.dumps(health.to_json(), ensure_ascii=False).encode() + b"\n"
+            body = write_json(health.to_json()).encode() + b"\n"
             self._send(200 if health.is_well else 503, "application/json", body)
         else:
             self._send(404, "text/plain; charset=utf-8", b"there are /metrics, /healthz and /readyz\n")

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
+from buckets.json_text import write_json
 from buckets.outputs import output
 from buckets.outputs.output import VALUE, Check, Output, Published
 
@@ -272,5 +273,5 @@ def _plain(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_decimal(kind):
         return lambda value: Decimal(str(value))
     if pa.types.is_string(kind):
-        return lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return lambda value: value if isinstance(value, str) else write_json(value)
     return lambda value: value

@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
+from buckets.json_text import write_json
 from buckets.outputs.output import VALUE, Row
 from buckets.resources import resource
 
@@ -98,9 +99,9 @@ class Field:
             case "flag" if isinstance(value, bool):
                 return value
             case "object" if isinstance(value, dict):
-                return _whole_characters(json.dumps(value, ensure_ascii=False))
+                return _whole_characters(write_json(value))
             case "objects" if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-                return _whole_characters(json.dumps(value, ensure_ascii=False))
+                return _whole_characters(write_json(value))
             case "texts" if isinstance(value, list) and all(isinstance(item, str) for item in value):
                 return [_whole_characters(item) for item in value]
         _refuse(value, _WANTED[self.kind])
@@ -169,7 +170,7 @@ class Contract:
             except ValueError as error:
                 message = f"{field.name}: {error}"
                 raise ValueError(message) from None
-        row[OTHER_FIELDS] = _whole_characters(json.dumps(values, ensure_ascii=False)) if values else None
+        row[OTHER_FIELDS] = _whole_characters(write_json(values)) if values else None
         return row
 
 

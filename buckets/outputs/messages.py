@@ -23,6 +23,7 @@ from buckets.events.decoded import AVRO, PROTOBUF, WriterSchema
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import is_array
 from buckets.files import partial_of
+from buckets.json_text import write_json
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, format_scaled, readable
 from buckets.outputs import columns
 from buckets.outputs.columns import EVALUATIONS, OBJECTS, PUBLISHED
@@ -89,7 +90,7 @@ def _with_texts(output: str, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: Any, kind: type) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, kind) else value
+    return write_json(value) if isinstance(value, kind) else value
 
 
 def _as_json(output: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +176,7 @@ class JsonLines:
     def lines(self, output: str, table: pa.Table) -> Iterator[str]:
         """Yield the rows of an output, in arrival order, rules of one event in the order of the rule file."""
         for row in self.ordered(table):
-            yield json.dumps(self.shown(output, row), ensure_ascii=False)
+            yield write_json(self.shown(output, row))
 
     def ordered(self, table: pa.Table) -> list[dict[str, Any]]:
         """Return the rows as plain data, times in ms, in that order."""
@@ -226,7 +227,7 @@ class Messages:
     def of(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[Message]:
         """Yield the rows of an output as messages in JSON; arguments and order as `shown`."""
         for key, fields, identity in self.shown(output, table, decided_ms):
-            yield Message(key, json.dumps(fields, ensure_ascii=False), identity)
+            yield Message(key, write_json(fields), identity)
 
     def shown(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[tuple[str, dict[str, Any], str]]:
         """Yield messages of the rows of an output, in arrival order: key, fields as JSON has them, and identity.
@@ -257,7 +258,7 @@ def _identity(output: str, row: dict[str, Any]) -> str:
     The event counts because several events may share a position, if a column gives the arrival order.
     """
     names = ("source", "position", "group", "rule_id", "key", "event_id", "event_time", "raw")
-    parts = json.dumps([output, *(row.get(name) for name in names)], ensure_ascii=False)
+    parts = write_json([output, *(row.get(name) for name in names)])
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 

@@ -28,6 +28,7 @@ from buckets.delta.whole_table import (
 )
 from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
+from buckets.json_text import write_json
 from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, OBJECTS, SHADOW_ALERTS, TIME, names_of, with_structs
 from buckets.outputs.output import VALUE
@@ -333,7 +334,7 @@ def _as_read(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name in OBJECTS:
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return value if isinstance(value, str) else write_json(value)
     return Decimal(value) if name in _VALUES else value
 
 

@@ -29,6 +29,7 @@ from buckets.history.explain.maker import Explainer
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.history.replay.replayed import Replayed, conclusion, difference_words
 from buckets.history.scoring import score_archive
+from buckets.json_text import write_json
 from buckets.lists.index import NO_LISTS
 from buckets.moment import TimeRange
 from buckets.outputs.recorded_outputs import full_alert_id, has_alerts
@@ -121,7 +122,7 @@ def main() -> None:
         _say({"error": error.message})
         sys.exit(FAILED)
     partial = folder / "answer.json.partial"
-    partial.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+    partial.write_text(write_json(found), encoding="utf-8")
     partial.replace(folder / "answer.json")
 
 

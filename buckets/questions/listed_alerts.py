@@ -19,6 +19,7 @@ from buckets.delta.newest_rows import Order, RowFilter, RowPlace, newest_rows
 from buckets.delta.whole_table import in_ms, is_in, is_table, query
 from buckets.errors import BucketsError
 from buckets.feeds.feed import WatchedFiles
+from buckets.json_text import write_json
 from buckets.outputs.columns import ALERTS, BATCHES, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.messages import crossed, term_value
 from buckets.outputs.recorded_outputs import Selection, has_alerts, rows_of
@@ -167,7 +168,7 @@ def _has_values(
     """Return which keys are wanted; only those are parsed in whose JSON the values may stand."""
     may_have = pc.is_valid(keys)
     for value in values:
-        written = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+        written = json.dumps(value)[1:-1], write_json(value)[1:-1]
         may_have = pc.and_(may_have, pc.or_(*(pc.match_substring(keys, text) for text in written)))
     texts = {text for text in pc.unique(keys.filter(may_have)).to_pylist() if text is not None}
     return _is_one_of(keys, (text for text in texts if is_wanted(_fields(text))))

@@ -1,10 +1,10 @@
 """How rules differ, field by field, as people write them; and how two versions of all rules do."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from buckets.json_text import write_json
 from buckets.printable import one_line
 from buckets.rule_files.yaml_editor import written_rule
 from buckets.rules.rule import POLICY_FIELDS, Rule
@@ -89,7 +89,7 @@ def _short(name: str, written: dict[str, Any]) -> str:
         return "yes" if value else "no"
     if not value:
         return "none"
-    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return one_line(value if isinstance(value, str) else write_json(value))
 
 
 def difference(before: Rule | None, after: Rule | None) -> str:

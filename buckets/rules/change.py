@@ -18,6 +18,7 @@ from typing import Any, Literal, NoReturn
 from pydantic import Field, ValidationError, field_validator
 
 from buckets.errors import BucketsError
+from buckets.json_text import write_json
 from buckets.printable import unseen_character
 from buckets.rules.flink_message import (
     CONTROLS,
@@ -44,7 +45,7 @@ def parse_object(text: str, what: str) -> dict[str, Any]:
 def checked_object(data: Any, what: str) -> dict[str, Any]:
     """Return what `DECODER` has read; ValueError unless it is an object that can be written again, and not too deep."""
     try:
-        json.dumps(data, ensure_ascii=False).encode()
+        write_json(data).encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"broken JSON: {error.object[error.start]!a} is half a character") from None
     except (ValueError, RecursionError) as error:
@@ -158,7 +159,7 @@ class RuleChange(Checked):
         data = self.model_dump(by_alias=True, mode="json", exclude={"origin", "rule"}, exclude_none=True)
         if self.rule is not None:
             data["rule"] = self.rule.model_dump(by_alias=True, mode="json")
-        return json.dumps(data, ensure_ascii=False)
+        return write_json(data)
 
 
 def parse_change(key: str | None, value: str | None, origin: str, time_ms: int | None) -> RuleChange | None:

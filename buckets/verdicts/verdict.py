@@ -15,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 
 from buckets.audit.tables import audit_tables, read_message
 from buckets.errors import BucketsError, first_line
+from buckets.json_text import write_json
 from buckets.moment import moment_ms
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.outputs.columns import VERDICTS
@@ -64,7 +65,7 @@ class Verdict:
         amount = None if self.amount is None else format(self.amount, "f")
         key = None if self.key is None else dict(self.key)
         fields = {"version": VERSION, **self.as_dict(), "key": key, "amount": amount}
-        return json.dumps(fields, ensure_ascii=False)
+        return write_json(fields)
 
     def row(self) -> Row:
         """Return the verdict as a row of a table, which is what the audit would make of its message.

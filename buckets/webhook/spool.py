@@ -17,6 +17,7 @@ from typing import Any
 
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.files import append_whole, write_whole
+from buckets.json_text import write_json
 from buckets.outputs.messages import Message
 
 _DIGITS = 20
@@ -113,7 +114,7 @@ class Spool:
     def give_up(self, alert: WaitingAlert, reason: str, at_ms: int) -> None:
         """Write an alert to those that were given up."""
         record = {"alert_id": alert.message_id, "reason": reason, "given_up_ms": at_ms, "alert": json.loads(alert.body)}
-        append_whole(self.undelivered, (json.dumps(record, ensure_ascii=False) + "\n").encode())
+        append_whole(self.undelivered, (write_json(record) + "\n").encode())
 
 
 def _position(record: dict[str, Any]) -> tuple[tuple[int, int, str], dict[int, str]]:

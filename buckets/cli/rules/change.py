@@ -1,6 +1,5 @@
 """The commands that list and change the rules of a job, `buckets snooze` among them."""
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +31,7 @@ from buckets.cli.rules.show import changes_table, history_table, rules_table
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
+from buckets.json_text import write_json
 from buckets.moment import moment_ms, time_text
 from buckets.printable import one_line
 from buckets.rule_files.yaml_editor import rules_text
@@ -474,7 +474,7 @@ def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None
 def _key_text(key: Mapping[str, str | int | bool] | None) -> str:
     if key is None:
         return "all keys"
-    return one_line(", ".join(f"{field} {json.dumps(value, ensure_ascii=False)}" for field, value in key.items()))
+    return one_line(", ".join(f"{field} {write_json(value)}" for field, value in key.items()))
 
 
 def _shown(moment: datetime) -> str:

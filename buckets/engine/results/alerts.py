@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from json import JSONEncoder
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +11,10 @@ from buckets.arrays import Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.policies import Decided, Fired
 from buckets.events.arrivals import INGESTED
+from buckets.json_text import write_json
 from buckets.outputs.columns import TIME, VARIANT_OUTPUTS, columns_of
 from buckets.rules.rule import Rule
 
-_WRITE_JSON = JSONEncoder(ensure_ascii=False).encode
 _POSITION = ("source", "source_order", "position")
 
 
@@ -36,7 +35,7 @@ def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
     An event is its id and its time, as everywhere: the same id at another time is not a duplicate. Where it stands
     in its source does not count, so a replay from another file or topic has the same alerts.
     """
-    parts = _WRITE_JSON([rule.rule_id, rule.version, key, event_id, event_time_ms])
+    parts = write_json([rule.rule_id, rule.version, key, event_id, event_time_ms])
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 

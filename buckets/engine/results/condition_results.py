@@ -1,6 +1,5 @@
 """What rules found at events, as alerts and evaluations show it: values, bounds, terms and texts."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -20,6 +19,7 @@ from buckets.engine.values.track_values import ROW_COLUMNS, number_columns, row_
 from buckets.events.schema import EventSchema
 from buckets.expressions.certainty import Value, possible_truths
 from buckets.expressions.number_functions import Interval, scaled_down
+from buckets.json_text import write_json
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import chosen_rows
@@ -72,7 +72,7 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
     fixed["window"] = feature.window.text
     fixed |= {"where": write_filter(named.where)} if named.where != rule.where and not feature.steps else {}
     fixed |= {"group_by": list(named.fields)} if frozenset(named.fields) != frozenset(rule.group_by) else {}
-    return json.dumps(fixed, ensure_ascii=False).removesuffix("}")
+    return write_json(fixed).removesuffix("}")
 
 
 def fired_rules(judged: Iterable[Judged]) -> Iterator[FiredRules]:
@@ -168,7 +168,7 @@ def _terms(start: str, of: FeatureValues, rows: Int64s) -> list[str]:
 
     def shown(value: Any) -> str:
         if values.kind == "text":
-            return json.dumps(value, ensure_ascii=False)
+            return write_json(value)
         return JSON_FLAG[bool(value)] if values.kind == "boolean" else f'"{format_scaled(int(value), values.scale)}"'
 
     end = ', "type": "text"}' if values.kind == "text" else "}"

@@ -1,6 +1,5 @@
 """Side outputs of a group: events that were late, shared their time with another, or were already there."""
 
-import json
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -9,6 +8,7 @@ import pyarrow as pa
 from buckets.arrays import Int64s
 from buckets.engine.values.group_parts import ScoredGroup
 from buckets.engine.values.track_values import compare_duplicates
+from buckets.json_text import write_json
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, TOO_LATE, UNJUDGED
 from buckets.outputs.columns import COLLISIONS, DUPLICATES, LATE_EVENTS, TIME, columns_of
 
@@ -49,8 +49,8 @@ def duplicates(group: ScoredGroup) -> pa.Table | None:
     columns = {
         "event": pa.array(group.table.event_texts(group.table.take(events)), pa.string()),
         "compared": pa.array([each.fields for each in compared], pa.list_(pa.string())),
-        "other_values": pa.array([json.dumps(each.other, ensure_ascii=False) for each in compared], pa.string()),
-        "own_values": pa.array([json.dumps(each.own, ensure_ascii=False) for each in compared], pa.string()),
+        "other_values": pa.array([write_json(each.other) for each in compared], pa.string()),
+        "own_values": pa.array([write_json(each.own) for each in compared], pa.string()),
     }
     return side_table(DUPLICATES, group, events, columns)
 

@@ -5,7 +5,6 @@ that it had: a field that was renamed is read as before.
 """
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ from buckets.events.debezium import ImportedField, in_list
 from buckets.events.decoded import NO_OBJECT, Numbers, PinnedProtobuf, SchemaError
 from buckets.events.field_paths import Path, array_path, path_of
 from buckets.events.protobuf.proto_schema import message_named, messages_of
+from buckets.json_text import write_json
 from buckets.validation import did_you_mean
 
 TIMESTAMP = "google.protobuf.Timestamp"
@@ -306,7 +306,7 @@ def _fill(made: Any, value: dict[str, Any]) -> Any:
 
 
 def _as_text(given: Any) -> str:
-    return json.dumps(given, ensure_ascii=False)
+    return write_json(given)
 
 
 def _fill_scalar(made: Any, value: Any) -> None:

@@ -5,7 +5,6 @@ written once: the table itself records the number of the last one, and a start, 
 adds all later ones.
 """
 
-import json
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ from buckets.config.job import Job, kept_results
 from buckets.delta.kept_table import append_new
 from buckets.delta.whole_table import make_table, open_table, query
 from buckets.errors import BucketsError, first_line
+from buckets.json_text import write_json
 from buckets.rules.rule import Rule
 
 TABLE = "rule_changes"
@@ -83,7 +83,7 @@ def _us(time_ms: int | None) -> int | None:
 
 
 def _json(rule: Rule | None) -> str | None:
-    return None if rule is None else json.dumps(rule.model_dump(by_alias=True, mode="json"), ensure_ascii=False)
+    return None if rule is None else write_json(rule.model_dump(by_alias=True, mode="json"))
 
 
 def read_rule_changes(path: Path) -> list[dict[str, Any]]:

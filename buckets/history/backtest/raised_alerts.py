@@ -29,6 +29,7 @@ from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.report import Figures, FraudFigures, KeyCount
 from buckets.history.scoring import ScoredPiece
+from buckets.json_text import write_json
 from buckets.moment import TimeRange
 from buckets.outputs.columns import (
     ALERTS,
@@ -325,10 +326,7 @@ class RaisedAlerts:
             (-count, self._texts[number]) for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
         )
         counted = ((json.loads(key), -count) for count, key in named[:most])
-        return tuple(
-            KeyCount(json.dumps({name: key[name] for name in rule.group_by}, ensure_ascii=False), count)
-            for key, count in counted
-        )
+        return tuple(KeyCount(write_json({name: key[name] for name in rule.group_by}), count) for key, count in counted)
 
     def samples(self, rules: Iterable[Rule]) -> dict[Event, Sample]:
         """Return the events of the alerts of rules, for comparisons."""

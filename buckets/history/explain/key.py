@@ -4,7 +4,6 @@ The tests are those of the documentation, in their order: too late, repeat, late
 second time, plainly, since what an explanation says of a timeline must not come from that timeline.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from buckets.delta.whole_table import is_between, quoted_column, sql_moment, sql
 from buckets.events.conversion import column_types
 from buckets.events.schema import ALERT_SCORE
 from buckets.history.explain.history_lookup import Arrivals, Past, is_value
+from buckets.json_text import write_json
 from buckets.moment import TimeRange
 from buckets.numbers.fixed_point import to_scaled
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
@@ -319,7 +319,7 @@ def _arrivals_of(
     schema = target.arrivals.schema
     if on == "alerts":
         tests = [
-            f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
+            f"strpos(event, {sql_text(write_json(value))}) > 0"
             for field, value in key.items()
             if isinstance(value, str) and not field.startswith("alert_")
         ]

@@ -14,6 +14,7 @@ from buckets.errors import BucketsError
 from buckets.history.explain.explanation import EventThen, Reason, RecordedValue, RuleOutcome, RuleThen
 from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import RANKS, KeyHistory, Target, as_arrivals, find_group, score_again
+from buckets.json_text import write_json
 from buckets.moment import TimeRange, exact_time_text
 from buckets.outputs import columns
 from buckets.outputs.columns import HELD_ALERTS
@@ -86,7 +87,7 @@ class FiredBefore:
         fields, texts = key_of(self.rule, self.target), set()
         for names in product(*map(self.past.spellings, fields)):
             key = dict(zip(names, fields.values(), strict=True))
-            texts |= {json.dumps(key, ensure_ascii=False), json.dumps(key, ensure_ascii=False, sort_keys=True)}
+            texts |= {write_json(key), json.dumps(key, ensure_ascii=False, sort_keys=True)}
         wanted = Selection({"rule_id": [self.rule.rule_id], "key": texts}, TimeRange(from_ms))
         return [row | {"output": output} for output in ALERT_OUTPUTS for row in self.past.results(output, wanted)]
 
