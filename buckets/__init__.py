@@ -50,11 +50,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if not os.path.isfile(__file__):
-    raise ImportError(
+    message = (
         f"buckets is imported from inside of an archive, {os.path.dirname(os.path.dirname(__file__))}, and needs its "
         "files on a disk, where its kernels are compiled: leave --py-files out and send an environment in which the "
         "wheel is installed with --archives; see the guide on clusters"
     )
+    raise ImportError(message)
 
 if TYPE_CHECKING:
     from buckets.checkpoint.driver_state import read_warmth as read_warmth
@@ -110,7 +111,8 @@ if not TYPE_CHECKING:  # mypy would take every name for one that is there
     def __getattr__(name: str) -> object:
         """Import a name when it is first asked for: setting up runs `buckets.java` in a Python without dependencies."""
         if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
         return getattr(import_module(_MODULES[name]), name)
 
     def __dir__() -> list[str]:

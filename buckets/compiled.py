@@ -156,7 +156,8 @@ class _Notice(event.Listener):
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     from buckets.errors import BucketsError
 
-    raise BucketsError("NUMBA_DISABLE_JIT is set in the environment, and kernels run compiled alone; unset it")
+    message = "NUMBA_DISABLE_JIT is set in the environment, and kernels run compiled alone; unset it"
+    raise BucketsError(message)
 FOLDER = str(cache_folder())
 """Where kernels are kept, chosen once: numba reads its own setting anew whenever the environment has changed."""
 _ALL_ARE_COMPILED = Path(FOLDER, "compiled")

@@ -141,7 +141,8 @@ def listen(host: str, port: int, what: str) -> socket.socket:
             raise
     except OSError as error:
         remedy = "end what uses it, or name another port with --port"
-        raise BucketsError(f"{what}: cannot listen on {host}, port {port} ({error.strerror}); {remedy}") from None
+        message = f"{what}: cannot listen on {host}, port {port} ({error.strerror}); {remedy}"
+        raise BucketsError(message) from None
     return listening
 
 

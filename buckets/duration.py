@@ -16,10 +16,12 @@ def parse_duration_ms(text: Any) -> int:
     """Read a duration such as `90s`, digits and a unit, as milliseconds, 0 to ten years; ValueError if it is none."""
     match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{text!r} is not a duration; write digits and a unit, as in 250ms, 90s, 5m, 24h or 30d")
+        message = f"{text!r} is not a duration; write digits and a unit, as in 250ms, 90s, 5m, 24h or 30d"
+        raise ValueError(message)
     milliseconds = int(match[1]) * MS_PER_UNIT[match[2]]
     if milliseconds > LONGEST_MS:
-        raise ValueError(f"{text!r} is longer than the limit of {format_duration(LONGEST_MS)}")
+        message = f"{text!r} is longer than the limit of {format_duration(LONGEST_MS)}"
+        raise ValueError(message)
     return milliseconds
 
 

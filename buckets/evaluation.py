@@ -70,7 +70,8 @@ class Results:
     def __getattr__(self, name: str) -> pa.Table:
         tables = self.__dict__.get("tables", {})
         if name not in tables:
-            raise AttributeError(f"there is no output {name!r}; there are {', '.join(tables)}")
+            message = f"there is no output {name!r}; there are {', '.join(tables)}"
+            raise AttributeError(message)
         return tables[name]
 
     def __dir__(self) -> list[str]:
@@ -268,12 +269,14 @@ def _checked_kinds(rules: Iterable[Rule], schema: EventSchema, engine: EngineSet
     """Return the rules as a tuple."""
     for name, given, wanted in (("schema", schema, EventSchema), ("engine", engine, EngineSettings)):
         if not isinstance(given, wanted):
-            raise BucketsError(f"{name}: must be of type {wanted.__name__}, not {_kind(given)}")
+            message = f"{name}: must be of type {wanted.__name__}, not {_kind(given)}"
+            raise BucketsError(message)
     single = isinstance(rules, Rule) or not isinstance(rules, Iterable)
     listed = () if single else tuple(rules)
     wrong = [rules] if single else [rule for rule in listed if not isinstance(rule, Rule)]
     if wrong:
-        raise BucketsError(f"rules: must be several of type Rule, as a list, not {_kind(wrong[0])}")
+        message = f"rules: must be several of type Rule, as a list, not {_kind(wrong[0])}"
+        raise BucketsError(message)
     return listed
 
 
@@ -300,8 +303,10 @@ def check_rules(rules: Iterable[Rule], schema: EventSchema) -> None:
     seen: set[str] = set()
     for rule in rules:
         if rule.rule_id in seen:
-            raise BucketsError(f"rule {rule.rule_id!r}: another rule has the same rule_id; rename one of them")
+            message = f"rule {rule.rule_id!r}: another rule has the same rule_id; rename one of them"
+            raise BucketsError(message)
         seen.add(rule.rule_id)
         fault = check_new(rule) or check_against_schema(rule, schema)
         if fault is not None:
-            raise BucketsError(f"rule {rule.rule_id!r}: {field_name(fault[0])}: {fault[1]}")
+            message = f"rule {rule.rule_id!r}: {field_name(fault[0])}: {fault[1]}"
+            raise BucketsError(message)

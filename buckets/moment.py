@@ -32,7 +32,8 @@ def in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        raise ValueError(f"{moment.isoformat()} lies outside the years 1 to 9999 in UTC") from None
+        message = f"{moment.isoformat()} lies outside the years 1 to 9999 in UTC"
+        raise ValueError(message) from None
 
 
 def moment_ms(moment: datetime) -> int:

@@ -43,7 +43,8 @@ def is_zone(name: str) -> bool:
 def check_zone(name: str) -> str:
     """Return the name of a time zone; ValueError if there is none of that name."""
     if not is_zone(name):
-        raise ValueError(f"there is no time zone {short_line(repr(name))}; write one such as Europe/Berlin or UTC")
+        message = f"there is no time zone {short_line(repr(name))}; write one such as Europe/Berlin or UTC"
+        raise ValueError(message)
     return name
 
 
@@ -101,7 +102,8 @@ def period_starts_ms(period: str, zone: str) -> Int64s:
     starts_ms, _, _ = instants_ms(days * _DAY_S * 1000, zone)
     starts_ms = np.unique(starts_ms)
     if np.diff(starts_ms).max() > LONGEST_PERIODS_MS[period]:
-        raise ValueError(f"a {period} of {zone} is longer than {LONGEST_PERIODS_MS[period] // _HOUR_MS} hours")
+        message = f"a {period} of {zone} is longer than {LONGEST_PERIODS_MS[period] // _HOUR_MS} hours"
+        raise ValueError(message)
     starts_ms.flags.writeable = False
     return starts_ms
 

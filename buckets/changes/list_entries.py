@@ -38,7 +38,8 @@ def latest_entry(job: Job, name: str, key: str) -> tuple[str, Entry] | None:
     lists = Checkpoint(job.checkpoint).lists
     latest = lists.latest(name)
     if latest is None:
-        raise BucketsError(f"list {name!r}: no batch has seen it yet; run the job")
+        message = f"list {name!r}: no batch has seen it yet; run the job"
+        raise BucketsError(message)
     index = lists.index(name, latest.number)
     return index.find(_read_key(name, index.form, key))
 
@@ -52,7 +53,8 @@ def _read_key(name: str, form: KeyForm, written: str) -> str:
     try:
         return form.read(written)
     except ValueError as error:
-        raise BucketsError(f"list {name!r}: {error}") from None
+        message = f"list {name!r}: {error}"
+        raise BucketsError(message) from None
 
 
 def entry_fields(entry: Entry) -> dict[str, str]:
@@ -68,7 +70,8 @@ def read_values(given: Iterable[str], origin: str) -> dict[str, str]:
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name or name in RESERVED or name in values:
-            raise BucketsError(f"{origin} {text}: write NAME=TEXT, each name once and none of {', '.join(RESERVED)}")
+            message = f"{origin} {text}: write NAME=TEXT, each name once and none of {', '.join(RESERVED)}"
+            raise BucketsError(message)
         values[name] = value
     return values
 

@@ -66,10 +66,11 @@ class JobRules(ABC):
         command = change.change.replace("_", "-")
         other = {"delete_all": "delete rules one by one with `buckets rules delete`"}
         remedy = other.get(change.change, "start again with another checkpoint")
-        raise BucketsError(
+        message = (
             f"{command}: rules come from {self.name}, which says what rules there are and cannot ask a running job for "
             f"something once; set `rules.topic` in the configuration, or {remedy}"
         )
+        raise BucketsError(message)
 
     @cached_property
     def kept(self) -> list[KeptRule]:
@@ -95,7 +96,8 @@ class JobRules(ABC):
         """Return a rule that is kept; BucketsError if it is not."""
         rules = {rule.rule_id: rule for rule in self.rules}
         if rule_id not in rules:
-            raise BucketsError(f"there is no rule {rule_id!r} in {self.name}; rules there: {names(rules)}")
+            message = f"there is no rule {rule_id!r} in {self.name}; rules there: {names(rules)}"
+            raise BucketsError(message)
         return rules[rule_id]
 
     def revise(self, asked: Sequence[RuleChange]) -> Revision:
@@ -111,7 +113,8 @@ class JobRules(ABC):
         revision = revise(self.rule_set, asked, schema, (), engine.allowed_lateness, fault=fault)
         if revision.refused:
             first = first_of(as_errors(refusal.reason for refusal in revision.refused))
-            raise BucketsError(f"{first.message}; nothing has been written")
+            message = f"{first.message}; nothing has been written"
+            raise BucketsError(message)
         encode_rule_set(revision.rule_set)
         return revision
 
@@ -126,10 +129,11 @@ class JobRules(ABC):
         """Return a rule as a draft; BucketsError if a rule that is more than a draft has its id."""
         known = next((each for each in self.rules if each.rule_id == rule.rule_id), None)
         if known is not None and known.state != "DRAFT":
-            raise BucketsError(
+            message = (
                 f"rule {rule.rule_id!r} is {known.state}, and a draft in its place would take it out of force; give "
                 "the draft a rule_id of its own"
             )
+            raise BucketsError(message)
         return rule.model_copy(update={"state": "DRAFT"})
 
 

@@ -41,11 +41,13 @@ def rules_with_snoozes(
     for rule in rules:
         fault = None if key is None else key_fault(key, rule.group_by, schema)
         if fault is not None:
-            raise BucketsError(f"--key: {fault} (rule {rule.rule_id!r})")
+            message = f"--key: {fault} (rule {rule.rule_id!r})"
+            raise BucketsError(message)
     changes = ((rule, change_of(rule)) for rule in rules)
     changed = [rule.model_copy(update={"snoozes": after}) for rule, after in changes if after is not None]
     if not changed:
-        raise BucketsError(f"nothing to change in {kept.name}: `buckets snooze --list` shows the snoozes there are")
+        message = f"nothing to change in {kept.name}: `buckets snooze --list` shows the snoozes there are"
+        raise BucketsError(message)
     return changed
 
 
@@ -87,11 +89,13 @@ def new_snooze(asked: Mapping[str, Any]) -> Snooze:
     try:
         snooze = Snooze.model_validate(asked)
     except ValidationError:
-        raise BucketsError("--reason: why are alerts held back? Whoever misses one wants to know") from None
+        message = "--reason: why are alerts held back? Whoever misses one wants to know"
+        raise BucketsError(message) from None
     if snooze.start is not None and snooze.start >= snooze.until:
-        raise BucketsError(
+        message = (
             f"--from: {time_text(moment_ms(snooze.start))} is not before --until {time_text(moment_ms(snooze.until))}"
         )
+        raise BucketsError(message)
     return snooze
 
 
@@ -104,19 +108,22 @@ def read_key(text: str, kinds: Mapping[str, str]) -> Key:
         try:
             fields = json.loads(text)
         except ValueError as error:
-            raise ValueError(f"{short_line(repr(text))} is not JSON: {error}") from None
+            message = f"{short_line(repr(text))} is not JSON: {error}"
+            raise ValueError(message) from None
         wrong = [field for field, value in fields.items() if not isinstance(value, str | int | bool)]
         if wrong:
-            raise ValueError(f"{short_line(wrong[0])} must be a text, a whole number, true or false")
+            message = f"{short_line(wrong[0])} must be a text, a whole number, true or false"
+            raise ValueError(message)
         return dict(fields)
     key: Key = {}
     for part in text.split(","):
         field, is_given, value = part.partition("=")
         if not is_given or not field.strip() or field.strip() in key:
-            raise ValueError(
+            message = (
                 f"{short_line(repr(text))} is not of the form FIELD=VALUE,FIELD=VALUE with each field once; "
                 "write a value with a comma as JSON"
             )
+            raise ValueError(message)
         kind, key[field.strip()] = kinds.get(field.strip()), value
         # A value that is not of its kind stays a text, and does not fit the rule then.
         if kind == "boolean" and value in ("true", "false"):
@@ -133,4 +140,5 @@ def read_moment(text: str, now: datetime) -> datetime:
     with contextlib.suppress(ValueError):
         return in_utc(datetime.fromisoformat(text))
     how = "write it as in 2027-01-02T06:00Z, or how long from now, as in 24h"
-    raise ValueError(f"{short_line(repr(text))} is not a time; {how}")
+    message = f"{short_line(repr(text))} is not a time; {how}"
+    raise ValueError(message)

@@ -30,12 +30,14 @@ def read_version(job: Job, version: int | None) -> RuleSet:
     versions = RuleVersions(job.checkpoint)
     latest = versions.latest_rule_set()
     if latest is None:
-        raise BucketsError(f"checkpoint {job.checkpoint}: there are no versions of the rules yet; run the job first")
+        message = f"checkpoint {job.checkpoint}: there are no versions of the rules yet; run the job first"
+        raise BucketsError(message)
     if version is None:
         return latest
     if not 1 <= version <= latest.version:
         there = f"there are 1 to {latest.version}"
-        raise BucketsError(f"checkpoint {job.checkpoint}: there is no version {version} of the rules; {there}")
+        message = f"checkpoint {job.checkpoint}: there is no version {version} of the rules; {there}"
+        raise BucketsError(message)
     return versions.rule_set(version)
 
 
@@ -90,7 +92,8 @@ def check_known_rules(rules: Iterable[str], job: Job | None, folder: Path) -> No
     unknown = next((rule_id for rule_id in rules if known and rule_id not in known), None)
     if unknown is not None:
         where = "in the job, and none with alerts" if job is not None else f"with alerts in {folder}"
-        raise BucketsError(f"there is no rule {unknown!r} {where}; there are: {names(known)}")
+        message = f"there is no rule {unknown!r} {where}; there are: {names(known)}"
+        raise BucketsError(message)
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,11 @@ def read_entry(stored: bytes, group: Group) -> PolicyEntry | None:
         return None
     version, *rest = json.loads(stored)
     if version != ENTRY_VERSION:
-        raise BucketsError(
+        message = (
             f"what policies remember of group {group.name!r} has version {version}, and this release reads "
             f"{ENTRY_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
+        raise BucketsError(message)
     generation, latest_ms, rules = rest
     if generation != group.generation:
         return None

@@ -172,10 +172,11 @@ def score_all(
     key = unreadable(*heads)
     if key >= 0:
         version, group = heads.data[heads.start[key]], np.searchsorted(events.group_start, key, side="right") - 1
-        raise BucketsError(
+        message = (
             f"state of group {plans[group].group.name!r} was written by codec version {version}, and this release "
             f"reads version {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
+        raise BucketsError(message)
     events = events.with_arrays(read_only)
     columns = max(len(plan.group.measures) for plan in plans)
     known, directory = read_heads(*heads, ANY_GENERATION, columns)

@@ -47,7 +47,8 @@ class KeyForm:
     def read(self, written: str) -> str:
         """Return the one text of a key as somebody writes it; ValueError if it is none of such a list."""
         if not 0 < len(written) <= LONGEST_KEY:
-            raise ValueError(f"a key has 1 to {LONGEST_KEY:,} characters, and {len(written):,} are given")
+            message = f"a key has 1 to {LONGEST_KEY:,} characters, and {len(written):,} are given"
+            raise ValueError(message)
         if self.match == "cidr":
             return network_text(written)
         return written if self.parts <= 1 else self._of_parts(written)
@@ -121,7 +122,8 @@ def network_texts(written: pa.Array) -> pa.Array:
         try:
             found.append(network_text(text))
         except ValueError as error:
-            raise ValueError(f"entry {row + 1:,}: {error}") from None
+            message = f"entry {row + 1:,}: {error}"
+            raise ValueError(message) from None
     return pc.replace_with_mask(texts, pa.array(~is_plain), pa.array(found, pa.large_string()))
 
 

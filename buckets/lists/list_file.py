@@ -55,9 +55,10 @@ def base_of(rows: pa.Table, key: Key, origin: str, match: Match = "text") -> Lis
         message = f"{origin}: there is no column {missing[0]!r}; columns there: {', '.join(rows.column_names)}"
         raise BucketsError(message)
     if len(rows) > MOST_ENTRIES:
-        raise BucketsError(
+        message = (
             f"{origin}: has {len(rows):,} entries, and at most {MOST_ENTRIES:,} are read; make several lists of it"
         )
+        raise BucketsError(message)
     names = [name for name in rows.column_names if name not in (*keys, *RESERVED)]
     try:
         texts = {name: _texts(rows[name]) for name in (*keys, "author", "reason", *names) if name in rows.column_names}
@@ -71,7 +72,8 @@ def base_of(rows: pa.Table, key: Key, origin: str, match: Match = "text") -> Lis
     base = ListBase.of(entries_table(key_texts, until, author, reason, {name: texts[name] for name in names}), form)
     repeated = base.first_repeated()
     if repeated is not None:
-        raise BucketsError(f"{origin}: the key {repeated!r} is there twice; leave one of them out")
+        message = f"{origin}: the key {repeated!r} is there twice; leave one of them out"
+        raise BucketsError(message)
     return base
 
 
@@ -95,7 +97,8 @@ def _key_columns(rows: pa.Table, key: Key, match: Match, origin: str) -> tuple[S
     most = 1 if match == "cidr" else MOST_PARTS
     if not 1 <= len(keys) <= most:
         columns = "one column" if most == 1 else f"1 to {most} columns"
-        raise BucketsError(f"{origin}: its key has {columns}, and {len(keys)} are given")
+        message = f"{origin}: its key has {columns}, and {len(keys)} are given"
+        raise BucketsError(message)
     return keys, KeyForm(len(keys), match)
 
 
@@ -105,15 +108,18 @@ def _key_texts(columns: Sequence[pa.Array], form: KeyForm, origin: str) -> pa.Ar
     keys = columns[0] if form.parts == 1 else joined(columns)
     if keys.null_count:
         row = pc.index(keys.is_null(), True).as_py() + 1
-        raise BucketsError(f"{origin}: entry {row:,} has no key; write one, or leave the entry out")
+        message = f"{origin}: entry {row:,} has no key; write one, or leave the entry out"
+        raise BucketsError(message)
     if form.match == "cidr":
         try:
             return network_texts(keys)
         except ValueError as error:
-            raise BucketsError(f"{origin}: {error}") from None
+            message = f"{origin}: {error}"
+            raise BucketsError(message) from None
     longest = pc.max(pc.utf8_length(keys)).as_py() or 0
     if longest > LONGEST_KEY:
-        raise BucketsError(f"{origin}: a key has {longest:,} characters, and {LONGEST_KEY:,} are the limit")
+        message = f"{origin}: a key has {longest:,} characters, and {LONGEST_KEY:,} are the limit"
+        raise BucketsError(message)
     return keys
 
 
@@ -130,7 +136,8 @@ def _until_ms(column: pa.ChunkedArray, origin: str) -> pa.Array:
         try:
             moments.append(parse_moment_ms(text))
         except ValueError as error:
-            raise BucketsError(f"{origin}: until: {error}") from None
+            message = f"{origin}: until: {error}"
+            raise BucketsError(message) from None
     return pa.array(moments, pa.int64()).take(coded.indices)
 
 
@@ -151,11 +158,13 @@ def _csv_rows(path: Path) -> pa.Table:
             names = reader.schema.names
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated is not None:
-            raise BucketsError(f"list {path}: the column {repeated!r} is there twice; leave one of them out")
+            message = f"list {path}: the column {repeated!r} is there twice; leave one of them out"
+            raise BucketsError(message)
         options = pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
         return pacsv.read_csv(as_input(path), convert_options=options)
     except FileNotFoundError:
-        raise BucketsError(f"list {path}: no such file; check the path") from None
+        message = f"list {path}: no such file; check the path"
+        raise BucketsError(message) from None
     except StoreError:  # it says what is to be done
         raise
     except (pa.ArrowInvalid, OSError) as error:

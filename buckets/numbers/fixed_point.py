@@ -30,7 +30,8 @@ def parse_decimal(text: str) -> Decimal:
     """
     if len(text) > _LONGEST_TEXT or _NUMBER.fullmatch(text) is None:
         hint = "; write it without commas" if "," in text else ""
-        raise ValueError(f"{text[:_LONGEST_TEXT]!r} is not a decimal number{hint}")
+        message = f"{text[:_LONGEST_TEXT]!r} is not a decimal number{hint}"
+        raise ValueError(message)
     return Decimal(text)
 
 
@@ -79,7 +80,8 @@ def read_number(text: str) -> Number:
     """
     parts = _PARTS.fullmatch(text)
     if parts is None or not (parts["whole"] or parts["fraction"]):
-        raise ValueError(f"{_shown(text)!r} is not a decimal number")
+        message = f"{_shown(text)!r} is not a decimal number"
+        raise ValueError(message)
     fraction = parts["fraction"] or ""
     digits = (parts["whole"] + fraction).lstrip("0")
     significant = digits.rstrip("0")
@@ -121,11 +123,13 @@ def _within(text: str, scale: int, rounds: bool) -> tuple[int, bool]:
     if number.whole_digits + scale <= _MOST_DIGITS:
         scaled, is_whole = number.rounded(scale) if rounds else number.scaled(scale)
         if not is_whole and not rounds:
-            raise ValueError(f"{_shown(text)} has more than {scale} digits after the point")
+            message = f"{_shown(text)} has more than {scale} digits after the point"
+            raise ValueError(message)
         if INT64_MIN <= scaled <= INT64_MAX:
             return scaled, not is_whole
     most = format_scaled(INT64_MAX, scale)
-    raise ValueError(f"{_shown(text)} is too large: at scale {scale} a measure holds up to {most}")
+    message = f"{_shown(text)} is too large: at scale {scale} a measure holds up to {most}"
+    raise ValueError(message)
 
 
 def format_scaled(scaled: int, scale: int) -> str:

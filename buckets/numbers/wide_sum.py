@@ -186,6 +186,7 @@ def decimals_of(scaled: npt.NDArray[Any], valid: Flags | None, kind: pa.Decimal1
         return pa.Array.from_buffers(kind, len(scaled), [bits, pa.py_buffer(np.stack([scaled, scaled >> 63], axis=1))])
     numbers = scaled if mask is None else np.where(mask, scaled, 0)
     if len(numbers) and max(abs(numbers.min()), abs(numbers.max())) >= 10**MOST_DIGITS:
-        raise OverflowError(f"a number has more than {MOST_DIGITS} digits")
+        message = f"a number has more than {MOST_DIGITS} digits"
+        raise OverflowError(message)
     data = b"".join(int(number).to_bytes(16, "little", signed=True) for number in numbers)
     return pa.Array.from_buffers(kind, len(scaled), [bits, pa.py_buffer(data)])

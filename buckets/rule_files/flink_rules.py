@@ -85,7 +85,8 @@ def load_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -
     """Return the rules that are there at the end of a file; BucketsError as `read_flink_rules`, or if there is none."""
     rules = read_flink_rules(path, text, schema).rules
     if not rules:
-        raise BucketsError(f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE")
+        message = f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE"
+        raise BucketsError(message)
     return tuple(rules.values())
 
 

@@ -43,7 +43,8 @@ def _text(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict | list):
-        raise ValueError(f"must be one value, not a {'mapping' if isinstance(value, dict) else 'list'}")
+        message = f"must be one value, not a {'mapping' if isinstance(value, dict) else 'list'}"
+        raise ValueError(message)
     return _text(value)
 
 
@@ -53,7 +54,8 @@ def _value_or_list(value: Any) -> Any:
 
 def _number(value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{short_line(repr(value))} is not a decimal number")
+        message = f"{short_line(repr(value))} is not a decimal number"
+        raise ValueError(message)
     return parse_decimal(str(value))
 
 
@@ -101,7 +103,8 @@ class GivenFile(Checked):
     @classmethod
     def _stays_in_the_folder(cls, value: str) -> str:
         if value.startswith("/") or "://" in value or ".." in value.split("/"):
-            raise ValueError(f"{value!r} leads out of the folder of the rule file; put the events into it")
+            message = f"{value!r} leads out of the folder of the rule file; put the events into it"
+            raise ValueError(message)
         return value
 
 
@@ -239,7 +242,8 @@ class RuleTest(Checked):
     @classmethod
     def _one_line(cls, value: str) -> str:
         if not value.isprintable() or not value.strip():
-            raise ValueError(f"{short_line(repr(value))} cannot be shown on one line; write a sentence")
+            message = f"{short_line(repr(value))} cannot be shown on one line; write a sentence"
+            raise ValueError(message)
         return value
 
     def named_rules(self) -> list[tuple[Location, str]]:

@@ -262,7 +262,8 @@ def change_files(
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(_ChangedMeanwhileError):
             return _change_files(path, states, put, new_file, notes)
-    raise BucketsError(f"rules {path}: others change them all the time; try again later")
+    message = f"rules {path}: others change them all the time; try again later"
+    raise BucketsError(message)
 
 
 class _ChangedMeanwhileError(Exception):
@@ -303,10 +304,11 @@ def _changed(file: Path, states: Mapping[str, State], put: Sequence[Rule]) -> st
     before = {rule.rule_id: rule for rule in load_rules(file)}
     raw = file.read_bytes().decode()
     if holds_flink_rules(file, raw):
-        raise BucketsError(
+        message = (
             f"rule file {file}: holds rules of the Flink demo, which no command changes; make a YAML file of it with "
             "`buckets rules import`, or change it by hand"
         )
+        raise BucketsError(message)
     lines = "\r\n" if "\r\n" in raw else "\n"
     edited = RuleText(raw.replace("\r\n", "\n"))
     wanted = before | {rule.rule_id: rule for rule in put}
@@ -321,10 +323,11 @@ def _changed(file: Path, states: Mapping[str, State], put: Sequence[Rule]) -> st
     except (BucketsError, yaml.YAMLError, ValueError, TypeError, KeyError, AssertionError, StopIteration):
         rules = []
     if _live(rules) != _live(wanted.values()):
-        raise BucketsError(
+        message = (
             f"rule file {file}: is written in a way that cannot be changed by program (anchors, aliases or several "
             "documents); change it by hand"
         )
+        raise BucketsError(message)
     return edited.text.replace("\n", lines)
 
 

@@ -112,7 +112,8 @@ def read_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule
     """
     files = rule_files(path)
     if not files:
-        raise BucketsError(f"rules {path}: the folder holds no .yaml or .json file; put one there")
+        message = f"rules {path}: the folder holds no .yaml or .json file; put one there"
+        raise BucketsError(message)
     homes: dict[str, Path] = {}
     read = []
     for file in files:
@@ -120,7 +121,8 @@ def read_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule
         for rule in read[-1].rules:
             if rule.rule_id in homes:
                 other = homes[rule.rule_id]
-                raise BucketsError(f"rule file {file}: rule_id {rule.rule_id!r} is already used in {other}")
+                message = f"rule file {file}: rule_id {rule.rule_id!r} is already used in {other}"
+                raise BucketsError(message)
             homes[rule.rule_id] = file
     return tuple(read)
 
@@ -148,13 +150,15 @@ def read_rule_file(path: Path, text: str, schema: EventSchema | None = None) -> 
         return RuleFile(path, load_flink_rules(path, text, schema), (), None)
     data, root = parse_yaml(text, path, _WHAT)
     if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
-        raise BucketsError(f"{_WHAT} {path}: must be a mapping with a list `rules`")
+        message = f"{_WHAT} {path}: must be a mapping with a list `rules`"
+        raise BucketsError(message)
     unknown = next((key for key in data if key not in _KEYS), None)
     if unknown is not None:
         raise _fault(path, root, (unknown,), "unknown field; only `rules` and `tests` may stand here")
     rules = _rules(path, data["rules"], root, schema)
     if not rules:
-        raise BucketsError(f"{_WHAT} {path}: holds no rule; add at least one under `rules`")
+        message = f"{_WHAT} {path}: holds no rule; add at least one under `rules`"
+        raise BucketsError(message)
     return RuleFile(path, tuple(rules), tuple(_tests(path, data.get("tests", []), root, rules)), root)
 
 

@@ -42,7 +42,8 @@ def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
             bad.take(
                 len(batch), len(dead_letters), ((str(path), letter.position, letter.reason) for letter in dead_letters)
             )
-            raise BucketsError(f"events {path}: {bad.text}; correct them or leave them out")
+            message = f"events {path}: {bad.text}; correct them or leave them out"
+            raise BucketsError(message)
         rows += written_events(events, schema)
         if len(rows) > most:
             message = f"events {path}: has more than {most:,} events, the limit of a test; name a smaller file"
@@ -85,7 +86,8 @@ def written_time(time_ms: int, schema: EventSchema) -> str:
     read_ms, _ = conversion.times_ms(pa.array([text]), declared)
     if read_ms[0] != time_ms:
         way = f"{declared.format} in {declared.zone or 'UTC'}"
-        raise BucketsError(f"{iso_text(time_ms)} cannot be written as {way}, as event_time wants it")
+        message = f"{iso_text(time_ms)} cannot be written as {way}, as event_time wants it"
+        raise BucketsError(message)
     return text
 
 

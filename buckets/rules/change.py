@@ -38,7 +38,8 @@ def parse_object(text: str, what: str) -> dict[str, Any]:
     try:
         data = DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"broken JSON: {error}") from None
+        message = f"broken JSON: {error}"
+        raise ValueError(message) from None
     return checked_object(data, what)
 
 
@@ -47,13 +48,17 @@ def checked_object(data: Any, what: str) -> dict[str, Any]:
     try:
         write_json(data).encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"broken JSON: {error.object[error.start]!a} is half a character") from None
+        message = f"broken JSON: {error.object[error.start]!a} is half a character"
+        raise ValueError(message) from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"broken JSON: {error}") from None
+        message = f"broken JSON: {error}"
+        raise ValueError(message) from None
     if not isinstance(data, dict):
-        raise ValueError(f"{what} is a JSON object, not {type(data).__name__}")
+        message = f"{what} is a JSON object, not {type(data).__name__}"
+        raise ValueError(message)
     if _is_deeper(data, DEEPEST):
-        raise ValueError(f"broken JSON: values are nested more than {DEEPEST} deep")
+        message = f"broken JSON: values are nested more than {DEEPEST} deep"
+        raise ValueError(message)
     return data
 
 
@@ -65,14 +70,16 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
+    message = f"{text} is not a number"
+    raise ValueError(message)
 
 
 def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"key {key!r} is given twice")
+            message = f"key {key!r} is given twice"
+            raise ValueError(message)
         found[key] = value
     return found
 
@@ -91,25 +98,29 @@ def visible_text(text: str) -> str:
     """Return the text of an author or a reason; ValueError if it holds a character that cannot be seen."""
     unseen = unseen_character(text, allowed="\n\t")
     if unseen is not None:
-        raise ValueError(f"holds {unseen}, which cannot be seen; leave it out")
+        message = f"holds {unseen}, which cannot be seen; leave it out"
+        raise ValueError(message)
     return text
 
 
 def short_text(text: str) -> str:
     """Return the text of an author or a reason; ValueError if it is too long, or not all of it can be seen."""
     if len(text) > LONGEST_TEXT:
-        raise ValueError(f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter")
+        message = f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
+        raise ValueError(message)
     return visible_text(text)
 
 
 def check_reason(text: str) -> None:
     """Check a reason without which nothing is changed; BucketsError if it is empty, or no text that can be kept."""
     if not text.strip():
-        raise BucketsError("reason: is empty; say why, for those who read the history")
+        message = "reason: is empty; say why, for those who read the history"
+        raise BucketsError(message)
     try:
         short_text(text)
     except ValueError as error:
-        raise BucketsError(f"reason: {error}") from None
+        message = f"reason: {error}"
+        raise BucketsError(message) from None
 
 
 class RuleChange(Checked):
@@ -173,21 +184,24 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
     """
     if value is None:
         if not key:
-            raise ValueError("a message without a value deletes the rule that its key names, and there is no key")
+            message = "a message without a value deletes the rule that its key names, and there is no key"
+            raise ValueError(message)
         return RuleChange(change="delete", rule_id=key, time=time_ms, origin=origin)
     data = _parse_value(value)
     if data is None:
         return None
     data.pop("place", None)  # a message does not decide where it was read
     if "origin" in data:
-        raise ValueError("origin: unknown field")
+        message = "origin: unknown field"
+        raise ValueError(message)
     try:
         change = RuleChange.model_validate({"time": time_ms} | data | {"origin": origin})
     except ValidationError as error:
         raise ValueError(first_fault(error, model=RuleChange)[1]) from None
     fault = None if change.rule is None or change.rule.state == "DELETE" else check_new(change.rule)
     if fault is not None:
-        raise ValueError(f"rule.{field_name(fault[0])}: {fault[1]}")
+        message = f"rule.{field_name(fault[0])}: {fault[1]}"
+        raise ValueError(message)
     _check_key(key, change)
     return change
 
@@ -195,7 +209,8 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
 def _parse_value(value: str) -> dict[str, Any] | None:
     """Return the fields of the change that a message asks for, in either form; None if it asks for nothing."""
     if len(value) > LONGEST_MESSAGE:
-        raise ValueError(f"a message has at most {LONGEST_MESSAGE:,} characters, not {len(value):,}")
+        message = f"a message has at most {LONGEST_MESSAGE:,} characters, not {len(value):,}"
+        raise ValueError(message)
     if is_plain_line(value):
         return asked_by(parse_plain_line(value))
     data = parse_object(value, "a change")

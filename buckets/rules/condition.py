@@ -181,7 +181,8 @@ FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray | pa.StringArray"
 
 def _parse(written: Any) -> SqlFilter:
     if not isinstance(written, str):
-        raise ValueError("must be a condition in SQL, as in `recent > 5 * usual`")
+        message = "must be a condition in SQL, as in `recent > 5 * usual`"
+        raise ValueError(message)
     return parse_sql_filter(written)
 
 
@@ -224,7 +225,8 @@ def check_fits(
     for test in when.expression.list_tests():
         feature = next((name for name in test.operands[0].fields() if name in features), None)
         if feature is not None:
-            raise ValueError(f"the key of list {test.value} is a field of the event, and {feature} is a feature")
+            message = f"the key of list {test.value} is a field of the event, and {feature} is a feature"
+            raise ValueError(message)
     extremes: dict[str, FeatureColumn] = {}
     for name, kind in features.items():
         if kind != "number":

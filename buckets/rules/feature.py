@@ -109,11 +109,12 @@ class Window(Checked):
             return data
         of_last, of_session = ({name, "within"} for name in ("last", "session"))
         if data.keys() - {"exclude"} not in (of_last, of_session) or isinstance(data.get("last"), bool):
-            raise ValueError(
+            message = (
                 "a window of the last events or of a session has `last`, how many, or `session`, how far apart they "
                 "may be, `within`, up to which age they count, and at most `exclude` beside them; write {last: 10, "
                 "within: 30d} or {session: 30m, within: 24h}"
             )
+            raise ValueError(message)
         return {"length": data["within"], **{name: data[name] for name in data.keys() - {"within"}}}
 
     @model_validator(mode="before")
@@ -121,11 +122,13 @@ class Window(Checked):
     def _length_of_a_period(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or value.get("this") is None:
             if isinstance(value, Mapping) and "zone" in value:
-                raise ValueError("`zone` goes with `this`, as in {this: day, zone: Europe/Berlin}")
+                message = "`zone` goes with `this`, as in {this: day, zone: Europe/Berlin}"
+                raise ValueError(message)
             return value
         beside = next((name for name in ("length", "length_ms", "left", "offset", "offset_ms") if name in value), None)
         if beside is not None:
-            raise ValueError(f"a window that begins with this {value['this']} has no `{beside}`; leave it out")
+            message = f"a window that begins with this {value['this']} has no `{beside}`; leave it out"
+            raise ValueError(message)
         return {**value, "length": f"{LONGEST_PERIODS_MS.get(value['this'], 1)}ms"}
 
     _is_known = field_validator("zone", mode="after")(check_zone)
@@ -328,10 +331,11 @@ def alert_schema(schema: EventSchema) -> EventSchema:
     """Return the event schema of alerts on events; ValueError if events have a field that only alerts may have."""
     taken = next((name for name in schema.all_fields if name in ALERT_FIELDS), None)
     if taken is not None:
-        raise ValueError(
+        message = (
             f"event schema {schema.name!r} has a field {taken!r}, which alerts as events have themselves; rename the "
             "field to have rules over alerts"
         )
+        raise ValueError(message)
     strings: dict[str, AttributeType] = {ALERT_RULE: "string", ALERT_SEVERITY: "string"}
     time = schema.event_time
     return EventSchema(
@@ -417,7 +421,8 @@ class Feature(Checked):
         is_number = isinstance(value, str | int | float | Decimal) and not isinstance(value, bool)
         number = parse_decimal(str(value)) if is_number else Decimal(0)
         if not 0 < number <= 100 or number * 100 % 1 != 0:
-            raise ValueError(f"{short_line(repr(value))} is not a percentile; {_P_NEEDED}")
+            message = f"{short_line(repr(value))} is not a percentile; {_P_NEEDED}"
+            raise ValueError(message)
         return number
 
     @field_serializer("p")
@@ -663,12 +668,14 @@ class Limit(Checked):
     @classmethod
     def _exact(cls, value: Any) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError(f"{value!r} is not a decimal number")
+            message = f"{value!r} is not a decimal number"
+            raise ValueError(message)
         number = parse_decimal(str(value))
         exponent = number.as_tuple().exponent
         assert isinstance(exponent, int)
         if max(number.adjusted() + 1, 0) + max(-exponent, 0) > _LONGEST_LIMIT_DIGITS:
-            raise ValueError(f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits")
+            message = f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits"
+            raise ValueError(message)
         return Decimal(format(number, "f"))
 
     @field_serializer("value")

@@ -45,7 +45,8 @@ def _text(value: Any, field: str) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise ValueError(f"where.{field}: {value!r} is not a value; write a string, a number, true or false")
+    message = f"where.{field}: {value!r} is not a value; write a string, a number, true or false"
+    raise ValueError(message)
 
 
 _OF_THIS = re.compile(re.escape(THIS) + r"[A-Za-z_]\w*")
@@ -56,18 +57,22 @@ def parse_filter(written: Any) -> Filter:
     if isinstance(written, str):
         return parse_sql_filter(written)
     if not isinstance(written, dict):
-        raise ValueError("must be a mapping from field to value, values or {operator: value}, or a condition in SQL")
+        message = "must be a mapping from field to value, values or {operator: value}, or a condition in SQL"
+        raise ValueError(message)
     conditions: list[Condition] = []
     for field, test in written.items():
         tests = test if isinstance(test, dict) else {"in" if isinstance(test, list) else "=": test}
         if not tests:
-            raise ValueError(f"where.{field}: has no test; write a value, a list of values or {{operator: value}}")
+            message = f"where.{field}: has no test; write a value, a list of values or {{operator: value}}"
+            raise ValueError(message)
         for operator, operand in tests.items():
             if operator not in _OPERATORS:
-                raise ValueError(f"where.{field}: unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}")
+                message = f"where.{field}: unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}"
+                raise ValueError(message)
             listed = operator in ("in", "not_in")
             if listed != isinstance(operand, list) or operand == []:
-                raise ValueError(f"where.{field}: {operator} takes {'a list of values' if listed else 'one value'}")
+                message = f"where.{field}: {operator} takes {'a list of values' if listed else 'one value'}"
+                raise ValueError(message)
             operands = {_text(value, field) for value in operand} if listed else {_text(operand, field)}
             named = next((text for text in operands if _OF_THIS.fullmatch(text)), None)
             if named is not None:
@@ -90,7 +95,8 @@ def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
         try:
             written = format(parse_decimal(bound), "f")
         except ValueError as error:
-            raise ValueError(f"where.{field}: {error}") from None
+            message = f"where.{field}: {error}"
+            raise ValueError(message) from None
         operands = {written.rstrip("0").rstrip(".") if "." in written else written}
     return Condition(field, operator, tuple(sorted(operands)))
 
@@ -183,21 +189,27 @@ def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> 
         try:
             written = format_scaled(to_scaled(text, scale), scale)
         except ValueError as error:
-            raise ValueError(f"where.{field}: {error}") from None
+            message = f"where.{field}: {error}"
+            raise ValueError(message) from None
         return written.rstrip("0").rstrip(".") if "." in written else written
     kind = schema.attributes.get(field)
     if field in schema.arrays:
-        raise ValueError(f"where.{field}: is an array; write a condition in SQL, as in where: {field} IN ('X')")
+        message = f"where.{field}: is an array; write a condition in SQL, as in where: {field} IN ('X')"
+        raise ValueError(message)
     if kind is None:
-        raise ValueError(f"where.{field}: no such attribute or measure in event schema {schema.name!r}")
+        message = f"where.{field}: no such attribute or measure in event schema {schema.name!r}"
+        raise ValueError(message)
     if kind == "long":
         if _INTEGER.fullmatch(text) is None or not INT64_MIN <= int(text) <= INT64_MAX:
-            raise ValueError(f"where.{field}: {text!r} is not a 64-bit integer")
+            message = f"where.{field}: {text!r} is not a 64-bit integer"
+            raise ValueError(message)
         return str(int(text))
     if condition.operator in _ORDER:
-        raise ValueError(f"where.{field}: {condition.operator} needs a number, and {field} is a {kind}")
+        message = f"where.{field}: {condition.operator} needs a number, and {field} is a {kind}"
+        raise ValueError(message)
     if kind == "boolean" and text not in ("true", "false"):
-        raise ValueError(f"where.{field}: {text!r} is neither true nor false")
+        message = f"where.{field}: {text!r} is neither true nor false"
+        raise ValueError(message)
     return text
 
 

@@ -177,7 +177,8 @@ def _filter_faults(where: Filter, location: Location, schema: EventSchema) -> It
     try:
         if isinstance(where, SqlFilter) and where.names_this:
             if location == ("where",):
-                raise ValueError("`this` is the event itself, and goes into the filter of a feature")
+                message = "`this` is the event itself, and goes into the filter of a feature"
+                raise ValueError(message)
             check_this_filter(where, schema)
         canonical_filter(where, schema)
     except ValueError as error:
@@ -229,13 +230,15 @@ def _whole(value: Any) -> Any:
         return None
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if _WHOLE.fullmatch(text) is None:
-        raise ValueError(f"{short_line(repr(value))} is not a whole number")
+        message = f"{short_line(repr(value))} is not a whole number"
+        raise ValueError(message)
     return int(text)
 
 
 def _limit_text(value: Any) -> Any:
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
-        raise ValueError(f"{short_line(repr(value))} is not a decimal number")
+        message = f"{short_line(repr(value))} is not a decimal number"
+        raise ValueError(message)
     return None if value is None else str(value)
 
 
@@ -365,9 +368,10 @@ def is_flink_object(data: Mapping[str, Any]) -> bool:
     theirs = next((name for name in data if name in _FIELDS), None)
     ours = next((name for name in data if name in ("rule_id", "change")), None)
     if theirs is not None and ours is not None:
-        raise ValueError(
+        message = (
             f"holds {theirs!r}, a field of the Flink demo, and {ours!r}, one of buckets; write one of the two forms"
         )
+        raise ValueError(message)
     return theirs is not None
 
 
@@ -391,11 +395,13 @@ def parse_plain_line(line: str) -> FlinkMessage:
     """Return a rule in the demo's plain form; ValueError names the field that is not valid."""
     parts = [re.sub(r"[()]", "", part).strip() for part in line.split(",")]
     if len(parts) != 9:
-        raise ValueError(f"a plain rule of the Flink demo has 9 parts between commas, not {len(parts)}")
+        message = f"a plain rule of the Flink demo has 9 parts between commas, not {len(parts)}"
+        raise ValueError(message)
     rule_id, state, keys, unique, field, function, operator, limit, minutes = parts
     names: dict[str, str] = {sign: name for name, sign in OPERATORS.items()}
     if operator and operator not in names:
-        raise ValueError(f"limitOperatorType: {short_line(repr(operator))} is none of {', '.join(names)}")
+        message = f"limitOperatorType: {short_line(repr(operator))} is none of {', '.join(names)}"
+        raise ValueError(message)
     given = {
         "ruleId": rule_id,
         "ruleState": state.upper(),

@@ -49,10 +49,11 @@ class Periods(Checked):
     def _only_of_periods(cls, value: Any) -> Any:
         beside = [name for name in ("where", "window", "group_by") if isinstance(value, Mapping) and name in value]
         if beside:
-            raise ValueError(
+            message = (
                 f"what is computed of each period has no `{beside[0]}`; write that beside `of`, as in "
                 "{function: avg, of: {function: count, every: 1d}, window: 30d, where: amount > 5}"
             )
+            raise ValueError(message)
         return value
 
     def _faults(self) -> Iterator[str]:

@@ -51,16 +51,18 @@ def renamed_rules(before: RuleSet, names: Names) -> RuleSet:
 def check_names(rule_set: RuleSet, schema: EventSchema) -> None:
     """See that no new field has the first name of another one, by which groups know that, and that none is filled."""
     if rule_set.fills and renamed_rules(rule_set, schema.new_names) is not rule_set:
-        raise BucketsError(
+        message = (
             "the history of rules is being filled in under the names that fields have so far; go on with the event "
             "schema as it was until `buckets rules list` says that it is done"
         )
+        raise BucketsError(message)
     for name, first in rule_set.first_names.items():
         if first in schema.field_names and name in schema.field_names:
-            raise BucketsError(
+            message = (
                 f"event schema {schema.name!r}: {first} was the name of field {name} before, by which the checkpoint "
                 f"still knows its groups; give the field {first} another name"
             )
+            raise BucketsError(message)
 
 
 def renamed_rule(rule: Rule, names: Names) -> Rule:

@@ -148,7 +148,8 @@ class _Draft:
             return self._remove(change, rule.rule_id) if rule.rule_id in self.rules else []
         fault = check_against_schema(rule, self._schema)
         if fault is not None:
-            raise ValueError(f"{field_name(fault[0])}: {fault[1]}")
+            message = f"{field_name(fault[0])}: {fault[1]}"
+            raise ValueError(message)
         of_settings = self._fault(rule)
         if of_settings is not None:
             raise ValueError(of_settings)
@@ -187,7 +188,8 @@ class _Draft:
     def _clear(self, change: RuleChange) -> list[Change]:
         rule = self._there(change)
         if rule.state == "DRAFT":
-            raise ValueError(f"rule {rule.rule_id!r} is a DRAFT, which keeps nothing that could be cleared")
+            message = f"rule {rule.rule_id!r} is a DRAFT, which keeps nothing that could be cleared"
+            raise ValueError(message)
         self._cleared.update(self._identities(rule))
         return [_made(change, rule, rule)]
 
@@ -198,7 +200,8 @@ class _Draft:
     def _there(self, change: RuleChange) -> Rule:
         rule = self.rules.get(change.rule_id or "")
         if rule is None:
-            raise ValueError(f"there is no rule {change.rule_id!r}; rules in force: {names(self.rules)}")
+            message = f"there is no rule {change.rule_id!r}; rules in force: {names(self.rules)}"
+            raise ValueError(message)
         return rule
 
 
@@ -267,7 +270,8 @@ def promoted(rule: Rule, to: State | None = None, rollout: int | None = None) ->
         message = f"is {rule.state}; a release has the steps DRAFT, SHADOW, ACTIVE: `buckets rules resume` it first"
         raise ValueError(message)
     if rule.state == "ACTIVE" and rule.rollout == WHOLE_SHARE:
-        raise ValueError("is ACTIVE for all keys already, which is the last step")
+        message = "is ACTIVE for all keys already, which is the last step"
+        raise ValueError(message)
     at = STEPS.index(rule.state)
     wanted = to or STEPS[min(at + 1, len(STEPS) - 1)]
     if STEPS.index(wanted) < at or (wanted == rule.state and wanted != "ACTIVE"):
@@ -275,7 +279,8 @@ def promoted(rule: Rule, to: State | None = None, rollout: int | None = None) ->
         raise ValueError(message)
     if wanted != "ACTIVE":
         if rollout is not None:
-            raise ValueError(f"goes to {wanted}, where no share of keys counts; --rollout goes with the step to ACTIVE")
+            message = f"goes to {wanted}, where no share of keys counts; --rollout goes with the step to ACTIVE"
+            raise ValueError(message)
         return rule.model_copy(update={"state": wanted})
     if rule.state != "ACTIVE":
         return rule.model_copy(update={"state": wanted, "rollout": rule.rollout if rollout is None else rollout})

@@ -66,7 +66,8 @@ def parse_share(value: Any) -> int:
     """Read a share of keys such as `10%`; ValueError if it is none."""
     match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or not 0 < Decimal(match[1]) <= 100:
-        raise ValueError(f"{value!r} is not a share of keys; write 0.01% to 100%, as in 10%")
+        message = f"{value!r} is not a share of keys; write 0.01% to 100%, as in 10%"
+        raise ValueError(message)
     return int(Decimal(match[1]) * 100)
 
 
@@ -128,7 +129,8 @@ class ListPut(Checked):
     @classmethod
     def _is_some_time(cls, value: int) -> int:
         if value <= 0:
-            raise ValueError("a key is in a list for at least 1ms")
+            message = "a key is in a list for at least 1ms"
+            raise ValueError(message)
         return value
 
 
@@ -195,7 +197,8 @@ class Rule(Checked):
     @classmethod
     def _fields_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) != len(value):
-            raise ValueError(f"a field is named twice in {list(value)}")
+            message = f"a field is named twice in {list(value)}"
+            raise ValueError(message)
         if has_roles(value):
             message = "the key of a rule is of its own event; a feature may have `group_by: [beneficiaryId AS payerId]`"
             raise ValueError(message)
@@ -211,9 +214,10 @@ class Rule(Checked):
     def _names_are_words(cls, value: dict[str, Feature]) -> dict[str, Feature]:
         for name in value:
             if _FEATURE_NAME.fullmatch(name) is None:
-                raise ValueError(
+                message = (
                     f"{short_line(repr(name))} is not a name of a feature; write letters, digits and _, as in recent_1h"
                 )
+                raise ValueError(message)
         return value
 
     @model_validator(mode="wrap")

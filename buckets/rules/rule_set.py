@@ -283,10 +283,11 @@ def encode_rule_set(rule_set: RuleSet) -> str:
     """Return a rule set as text; BucketsError if it is larger than a batch can carry."""
     text = _encoded(rule_set.to_json())
     if len(text) > LARGEST_BYTES:
-        raise BucketsError(
+        message = (
             f"the rule set of {len(rule_set.rules)} rules takes {len(text):,} bytes, and a batch carries at most "
             f"{LARGEST_BYTES:,}; split the rules over several jobs"
         )
+        raise BucketsError(message)
     return text
 
 

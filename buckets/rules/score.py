@@ -53,10 +53,11 @@ def _read(written: Any) -> int | SqlScore:
         return parse_score(written)
     is_whole = isinstance(written, str | int | float) and not isinstance(written, bool) and float(written) % 1 == 0
     if not is_whole or not 0 <= int(written) <= LARGEST_SCORE:
-        raise ValueError(
+        message = (
             f"{short_line(repr(written))} is not a score; write a whole number from 0 to {LARGEST_SCORE:,}, or SQL over"
             " features and fields, as in 40 + 10 * payments"
         )
+        raise ValueError(message)
     return int(written)
 
 

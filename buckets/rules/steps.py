@@ -60,22 +60,25 @@ def step_filter(step: Step, field: str | None) -> SqlFilter:
             parse_sql_filter(step.sql)
             where = parse_sql_filter(f"{is_value} AND ({step.sql})")
     if where.names_this:
-        raise ValueError(f"{short_line(where.text)}: a step says what an event is by itself; it cannot name `this`")
+        message = f"{short_line(where.text)}: a step says what an event is by itself; it cannot name `this`"
+        raise ValueError(message)
     return where
 
 
 def check_step(name: str, step: Step, field: str | None) -> None:
     """See that a step, of which a name says where it is written, can be read; ValueError says what is wrong."""
     if field is not None and step.sql is None and _is_comparison(step.name):
-        raise ValueError(
+        message = (
             f"{name}: {short_line(step.name)} would be a value of {field}, the field of steps, and reads as a filter; "
             "write {VALUE: FILTER}, or leave out `step_field` and write all steps as filters"
         )
+        raise ValueError(message)
     try:
         step_filter(step, field)
     except ValueError as error:
         hint = "" if field is not None else "; name the field of which steps are values, if they are, by `step_field`"
-        raise ValueError(f"{name}: {error}{hint}") from None
+        message = f"{name}: {error}{hint}"
+        raise ValueError(message) from None
 
 
 def _is_comparison(text: str) -> bool:

@@ -28,10 +28,12 @@ def parse_number(text: str) -> float:
     match = _FORM.fullmatch(text.strip())
     unit = None if match is None else UNITS.get(match[2].lower())
     if match is None or unit is None:
-        raise ValueError(f"{text!r} is not a count; write digits and perhaps k, M or G, as in 20000, 20k or 1.5M")
+        message = f"{text!r} is not a count; write digits and perhaps k, M or G, as in 20000, 20k or 1.5M"
+        raise ValueError(message)
     number = Decimal(match[1]) * unit
     if not 0 < number <= MOST:
-        raise ValueError(f"{text!r} is out of bounds; write more than 0 and at most {MOST // UNITS['g']:,}G")
+        message = f"{text!r} is out of bounds; write more than 0 and at most {MOST // UNITS['g']:,}G"
+        raise ValueError(message)
     return float(number)
 
 
@@ -53,12 +55,15 @@ def parse_keys(texts: Iterable[str]) -> Keys:
         names, mark, number = text.rpartition("=")
         fields = [name.strip() for name in names.split(",")] if mark else []
         if not all(fields):
-            raise ValueError(f"{text!r} names no fields; write FIELD=NUMBER, or FIELD,FIELD=NUMBER")
+            message = f"{text!r} names no fields; write FIELD=NUMBER, or FIELD,FIELD=NUMBER"
+            raise ValueError(message)
         count = parse_number(number)
         if count < 1:
-            raise ValueError(f"{text!r} is less than one key; write 1 or more")
+            message = f"{text!r} is less than one key; write 1 or more"
+            raise ValueError(message)
         if counts.setdefault(frozenset(fields), count) != count:
-            raise ValueError(f"{text!r} is said in another way before; say it once")
+            message = f"{text!r} is said in another way before; say it once"
+            raise ValueError(message)
     return counts
 
 
@@ -162,18 +167,20 @@ def rule_set_of(job: Job) -> RuleSet:
     """Return the rules of a configuration as a job lays them out; at least one has to keep a window."""
     settings = job.settings
     if settings.rules.path is None:
-        raise ConfigurationError(
+        message = (
             f"rules: those of {settings.rules.topic or settings.rules.table} are not in the configuration; "
             "name a file of them with --rules (`buckets rules export` writes one)"
         )
+        raise ConfigurationError(message)
     rule_set = revise(
         RuleSet(0, (), (), {}), changes_between((), job.rules), job.event_schema, (), settings.engine.allowed_lateness
     ).rule_set
     if not _groups(rule_set):
-        raise ConfigurationError(
+        message = (
             f"rules {settings.rules.path}: no rule is in force over events, so no window is kept; "
             "have at least one rule that is neither DRAFT nor DELETE"
         )
+        raise ConfigurationError(message)
     return rule_set
 
 
@@ -253,10 +260,11 @@ def cluster_of(spark: Mapping[str, str | int | bool], asked: SizeQuestion) -> Cl
     instances, most = _whole(spark, "spark.executor.instances"), _whole(spark, "spark.cores.max")
     cores = asked.cores or most or (each or 1) * (instances or 0)
     if not cores:
-        raise ConfigurationError(
+        message = (
             f"spark.master: {master} does not say how many cores there are; give --cores, or write "
             "spark.executor.instances and spark.executor.cores into the configuration"
         )
+        raise ConfigurationError(message)
     machines = instances or max(1, cores // (each or cores))
     return Cluster(cores, machines, _executors_bytes(spark, machines))
 
@@ -283,7 +291,8 @@ def _check_named(groups: Sequence[Group], keys: Keys) -> None:
     names = "; ".join(sorted(known.values())) or "none but that of all events"
     for fields in keys:
         if fields and fields not in known:
-            raise ConfigurationError(f"--keys: no rule groups by {','.join(sorted(fields))}; groupings: {names}")
+            message = f"--keys: no rule groups by {','.join(sorted(fields))}; groupings: {names}"
+            raise ConfigurationError(message)
     for fields, name in known.items():
         if keys_of(keys, fields) is None:
             message = f"--keys: it is not said how many keys {name} has; add --keys {name}=NUMBER, or --keys NUMBER"

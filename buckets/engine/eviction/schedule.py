@@ -92,10 +92,11 @@ class EvictionSchedule:
             return cls(ShardClock(apart))
         data = json.loads(stored)
         if data["version"] != SCHEDULE_VERSION:
-            raise BucketsError(
+            message = (
                 f"the shard's eviction schedule has version {data['version']}, and this release reads "
                 f"{SCHEDULE_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
             )
+            raise BucketsError(message)
         slots = {
             group: {int(until): keys for until, keys in of_group.items()} for group, of_group in data["slots"].items()
         }

@@ -149,10 +149,11 @@ def _check(rules: Sequence[Rule]) -> None:
     over_alerts = next((rule for rule in rules if rule.on == "alerts" or rule.asks_alerts), None)
     if over_alerts is not None:
         what = "follows from alerts" if over_alerts.asks_alerts else "is over alerts"
-        raise BucketsError(
+        message = (
             f"rule {over_alerts.rule_id!r}: {what}, and features are of events; leave it out, or name it among "
             "rules of a backtest"
         )
+        raise BucketsError(message)
     if not rules:
         message = "rules: none is ACTIVE or SHADOW, so there are no features; name at least one rule that is evaluated"
         raise BucketsError(message)

@@ -46,7 +46,8 @@ def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> s
         ValueError: there are more or fewer values than fields, or a measure is no decimal of its scale.
     """
     if len(values) != len(group.fields):
-        raise ValueError(f"{len(values)} values for {len(group.fields)} fields")
+        message = f"{len(values)} values for {len(group.fields)} fields"
+        raise ValueError(message)
     texts = dict(zip(group.fields, values, strict=True))
     texts |= {
         name: str(to_scaled(texts[name], schema.measures[name].scale)) for name in texts if name in schema.measures

@@ -326,7 +326,8 @@ def _feature_columns_values(rule: Rule, name: str, values: Values, kind: pa.Data
     try:
         return decimals_of(values.scaled, values.valid, kind)
     except OverflowError:
-        raise BucketsError(
+        message = (
             f"feature {rule.rule_id}.{name}: has a value of more than {MOST_DIGITS} digits, for which a column has no "
             "room; leave the feature out, or take stddev for a variance"
-        ) from None
+        )
+        raise BucketsError(message) from None

@@ -301,7 +301,8 @@ def _times(whole: Int64s, factors: Int64s) -> Int64s:
     if not len(factors) or factors.max() == 1:
         return whole
     if (np.abs(whole) > INT64_MAX // factors).any():
-        raise OverflowError("a count or a score has more digits than a column of values has room for")
+        message = "a count or a score has more digits than a column of values has room for"
+        raise OverflowError(message)
     return whole * factors
 
 
