@@ -1,7 +1,8 @@
 """Memory of `buckets.spark.features` over a few and over many payments with as many keys: of all processes together.
 
 Each side is a process of its own with two cores, whose memory is sampled as shares of the pages that several processes
-map. Payments of a team (`team_data.py`), a million a day, with one rule a grouping; all columns go to nowhere.
+map. Payments of a team (`team_data.py`), a million a day, with one rule a grouping; all columns go to nowhere. Java's
+heap is small, since it becomes as large as it may before anything is collected.
 
     python bench/frames_memory.py [--rows 2000000,20000000] [--groupings 3]
 """
@@ -47,7 +48,7 @@ def write_days(path: Path, rows: int) -> None:
 def compute(path: Path, groupings: int) -> None:
     """Compute all features of a file, in a process of its own."""
     builder = SparkSession.builder.master("local[2]")
-    for name, value in SETTINGS.items():
+    for name, value in (SETTINGS | {"spark.driver.memory": "1g"}).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     written(ours(spark.read.parquet(str(path)), Size(groupings, 1)))

@@ -57,7 +57,7 @@ def job(plain_process, tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("command", "needed", "extra"),
     [
-        (["console", "job/conf.yaml"], "the console needs uvicorn", "console"),
+        (["console", "job/conf.yaml"], "the console needs starlette", "console"),
         (["mcp", "job/conf.yaml"], "an assistant needs anyio", "mcp"),
         (["run", "job/conf.yaml", "--metrics-port", "9464"], "metrics.port needs prometheus-client", "metrics"),
         (["alerts", "s3://folder/tables"], "an object store needs obstore", "s3"),
