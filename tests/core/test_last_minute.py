@@ -1,5 +1,8 @@
 """The last minute of a job: its rates, and the quantiles of its delays."""
 
+import gc
+import weakref
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +49,16 @@ def test_a_batch_counts_for_one_minute():
     seen = [minute.summary(NOW_MS + after_ms)["events"] for after_ms in (30_000, MINUTE_MS - 1, MINUTE_MS)]
     assert seen == [180, 180, 120]
     assert minute.summary(NOW_MS + 30_000 + MINUTE_MS)["events_per_s"] == 0
+
+
+def test_the_accounts_of_a_batch_are_not_kept():
+    minute, done = LastMinute(), batch(events=60)
+    account = weakref.ref(done.account)
+    minute.add(done)
+    del done
+    gc.collect()
+    assert account() is None
+    assert minute.summary(NOW_MS)["events"] == 60
 
 
 def test_the_rate_is_over_the_minute_or_over_the_time_since_the_first_batch_began():
