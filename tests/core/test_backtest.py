@@ -251,6 +251,18 @@ def test_overlap_is_that_of_sets(tmp_path_factory, old, new, rows, state):
     assert report.gone == {name: count for name, count in gone.items() if count}
 
 
+def test_which_alerts_of_an_event_are_shown_does_not_depend_on_the_order_of_recorded_rows(tmp_path):
+    row = {"id": "e1", "t": 1_700_000_000_000, "payer": "p1", "card": "c1", "amount": "9.00", "position": 1}
+    job = live_job([rule("by-payer", 0, group_by=["payer"]), rule("by-card", 0, group_by=["card"])], [row], [])
+    write_alerts(tmp_path, job)
+    asked, recorded = backtest([rule("new", 0)], recorded=tmp_path), tmp_path / "alerts.jsonl"
+    overlap = run(asked, [row]).overlap
+    lines = recorded.read_text().splitlines(keepends=True)
+    recorded.write_text("".join(reversed(lines)))
+    assert len(lines) == 2
+    assert run(asked, [row]).overlap == overlap
+
+
 @settings(max_examples=examples(20))
 @given(payments(), st.integers(0, 3), st.integers(0, 30))
 def test_a_shorter_history_changes_nothing_of_rules_without_endless_policies(rows, form, longer_ms):

@@ -341,7 +341,8 @@ class Backtest:
             for row in output_rows(folder, output, columns, wanted):
                 sample = sample_of(row, self.measure)
                 recorded.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
-        return recorded
+        # Tables are read in any order, and of rules that fired at one event the last one's alert is shown.
+        return {of_rule: recorded[of_rule] for of_rule in sorted(recorded)}
 
     def _notes(self, raised: RaisedAlerts, fraud: FraudEvents | None, days: Fraction) -> Iterator[str]:
         if not any(rule.state == "ACTIVE" for rule in self._evaluated):
