@@ -248,7 +248,7 @@ class AlertPolicies:
             self.state.read(np.unique(np.concatenate(counting)).tolist())
         for rule, rows in rows_of:
             if rule.rollout < WHOLE_SHARE:
-                inside = {code: self._is_in_share(rule, code) for code in np.unique(codes[rows]).tolist()}
+                inside = self._in_share(rule, np.unique(codes[rows]).tolist())
                 is_active[rows] &= np.array([inside[code] for code in codes[rows].tolist()], np.bool_)
             policies = self._policies[rule.rule_id]
             if policies:
@@ -284,11 +284,11 @@ class AlertPolicies:
             self._keys[code] = key_texts(decode_key(self.table.group, self.table.keys[code].as_py(), self.table.schema))
         return self._keys[code]
 
-    def _is_in_share(self, rule: Rule, code: int) -> bool:
-        """Return whether a key is inside the share of a rule."""
+    def _in_share(self, rule: Rule, codes: Sequence[int]) -> dict[int, bool]:
+        """Return of each key whether it is inside the share of a rule."""
         table = self.table
-        key = key_writer(table.group, table.schema, sorted(table.group.fields))(table.keys[code].as_py())
-        return is_in_share(rule, key)
+        write = key_writer(table.group, table.schema, sorted(table.group.fields))
+        return {code: is_in_share(rule, write(table.keys[code].as_py())) for code in codes}
 
 
 def is_in_share(rule: Rule, key: str) -> bool:

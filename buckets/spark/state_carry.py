@@ -162,11 +162,11 @@ def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: E
     heads = [head or b"" for head in batch["head"].to_pylist()]
     summary, extents = summarise_heads(ByteStrings.of(heads)), extents_of(ByteStrings.of(heads))
     names = [split_head_key(state_key) for state_key in batch["state_key"].to_pylist()]
-    has_events = extents.events > 0
+    has_events, writers = extents.events > 0, {name: key_writer(group, schema) for name, group in groups.items()}
     columns = {
         "shard": batch["shard"],
         "group": [groups[group_id].name if group_id in groups else group_id for group_id, _ in names],
-        "key": [key_writer(groups[group_id], schema)(key) if group_id in groups else key for group_id, key in names],
+        "key": [writers[group_id](key) if group_id in writers else key for group_id, key in names],
         "clock": _times(summary.clocks_ms, [bool(head) for head in heads]),
         "events": extents.events,
         "first_event": _times(extents.first_ms, has_events),
