@@ -50,12 +50,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if not os.path.isfile(__file__):
-    message = (
+    _message = (
         f"buckets is imported from inside of an archive, {os.path.dirname(os.path.dirname(__file__))}, and needs its "
         "files on a disk, where its kernels are compiled: leave --py-files out and send an environment in which the "
         "wheel is installed with --archives; see the guide on clusters"
     )
-    raise ImportError(message)
+    raise ImportError(_message)
 
 if TYPE_CHECKING:
     from buckets.checkpoint.driver_state import read_warmth as read_warmth
