@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Flags, Int64s
 from buckets.moment import parse_moment_ms, time_text
 from buckets.time_zone import local_ms
 
@@ -57,8 +57,6 @@ def _without_wild(column: pa.Array, text: pa.Array) -> tuple[pa.Array, Faults]:
     return pc.if_else(wild, pa.scalar(None, pa.string()), text), faults
 
 
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _YEAR_1_US = -62_135_596_800_000_000

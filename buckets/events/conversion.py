@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Flags, Int64s
 from buckets.events.clock_times import PER_SECOND, Faults, fitting_unit, is_iso, moment_text, read_texts, unit_hint
 from buckets.events.schema import AttributeType, EventSchema, EventTime, Measure
 from buckets.json_text import write_json
@@ -27,8 +27,6 @@ from buckets.list_columns import element_type, list_of, plain_list
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_rounded, to_scaled
 from buckets.time_zone import instants_ms
 
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _LONGEST_PLAIN = 30
 """Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
 FEW = 32  # Up to so many values are looked at one by one, which takes less than a call or two of Arrow's functions

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
+from buckets.arrays import Int64s
 from buckets.events import conversion
 from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, replaced, shortened
 from buckets.events.clock_times import PER_SECOND, Faults
@@ -23,7 +23,6 @@ from buckets.events.schema import EventSchema
 from buckets.list_columns import list_of
 from buckets.numbers.fixed_point import format_scaled
 
-Int64s = npt.NDArray[np.int64]
 YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.archive.archive import Archive
 from buckets.archive.arrived_rows import ARRIVAL, BATCH, arrivals_of
 from buckets.archive.history import History
 from buckets.archive.recorded_batches import RecordedBatches
+from buckets.arrays import Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
@@ -27,7 +27,6 @@ from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
-Int64s = npt.NDArray[np.int64]
 _ENTRIES = pa.schema({"key": pa.large_binary(), "value": pa.large_binary()})
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.arrays import Int64s
 from buckets.duration import HOUR_MS, MINUTE_MS, SECOND_MS
 from buckets.engine.stages.accounting import BatchAccount
 
-Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrays import Int64s
 from buckets.byte_strings import ByteStrings, fixed
 from buckets.engine.storage.arena import ABSENT, PENDING, PLACE, STORED, Arena, ArenaNumbers
 from buckets.engine.storage.key import ArenaMemory, MemoryPart, PrivateMemory
@@ -22,8 +23,6 @@ from buckets.errors import BucketsError
 HELD, SEGMENTS = MemoryPart("held", np.int32), MemoryPart("segments", np.int64, 2)
 _ENDS, _BYTES = range(2)  # The columns of a segment: where what it holds ends, and how large it is
 _FEWEST = 64
-
-Int64s = npt.NDArray[np.int64]
 
 
 class LiveLog:

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.arrays import Int64s
 from buckets.errors import BucketsError
 from buckets.events.arrivals import RAW
 from buckets.events.avro.avro_type import AvroType, BrokenMessage, RecordField, read_schema, record_reader
@@ -265,9 +265,6 @@ def _plain(kind: AvroType) -> AvroType:
     """Return what a union with null is beside null; anything else as it is."""
     others = [branch for branch in kind.branches if branch.kind != "null"] if kind.kind == "union" else []
     return others[0] if len(others) == 1 else kind
-
-
-Int64s = npt.NDArray[np.int64]
 
 
 def read_registered(

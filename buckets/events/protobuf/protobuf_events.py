@@ -25,6 +25,7 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from buckets.arrays import Int64s
 from buckets.events.arrivals import RAW
 from buckets.events.clock_times import Faults
 from buckets.events.decoded import (
@@ -181,7 +182,6 @@ def _money(values: Values) -> tuple[pa.Array, Faults]:
     return pa.array(texts, pa.string(), mask=missing), faults
 
 
-Int64s = npt.NDArray[np.int64]
 _VARINT = 0
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.arrived_rows import ARRIVAL
+from buckets.arrays import Int64s
 from buckets.delta.whole_table import inside, moments_ms
 from buckets.duration import DAY_MS
 from buckets.engine.batch.dead_letters import bad_rows
@@ -45,7 +46,6 @@ from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
 from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.verdicts.confirmed import Amounts
 
-Int64s = npt.NDArray[np.int64]
 _ARRIVAL = "source_order"  # The column of alerts that holds the number of their arrival, see `Backtest.piece`
 _NO_NUMBERS, _NO_ALERTS = np.empty(0, np.int64), np.empty((0, 2), np.int64)
 _NEVER = np.iinfo(np.int64).max

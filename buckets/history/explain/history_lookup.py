@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +15,7 @@ from buckets.archive import arrived_rows
 from buckets.archive.archive import Archive
 from buckets.archive.arrived_rows import OWN_COLUMNS
 from buckets.archive.recorded_batches import RecordedBatches
+from buckets.arrays import Flags, Int64s
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.rule_versions import RuleVersions
@@ -33,10 +33,6 @@ from buckets.rules.filter import Filter, filter_lists, matches
 from buckets.rules.group import NO_NAMES, Group
 from buckets.rules.rule_set import RuleSet
 from buckets.rules.this_event import field_of, with_this
-
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
 
 PLACE = (arrived_rows.SOURCE, arrived_rows.SOURCE_ORDER, arrived_rows.POSITION)
 

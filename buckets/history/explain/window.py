@@ -7,11 +7,11 @@ from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.plain import CountedEvents, PlainValue
 from buckets.aggregates.sequence import coming_between, latest_steps, left_alone
+from buckets.arrays import Int64s
 from buckets.history.explain.explanation import FeatureThen, RecordedValue, StepThen, WindowArrival, compare
 from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import IN_TIMELINE, KeyHistory, Target, find_group
@@ -23,7 +23,6 @@ from buckets.rules.role import asked_field, counted_field
 from buckets.rules.rule import Rule
 from buckets.rules.steps import Step, step_in_words
 
-Int64s = npt.NDArray[np.int64]
 Recomputed = tuple[FeatureThen, PlainValue]
 """A recomputed feature: what an explanation shows, and the exact value."""
 _NOTES: Final = {
