@@ -31,7 +31,7 @@ from buckets.spark.frame_input import (
     told_as,
 )
 from buckets.spark.frame_rows import SLICE_ROWS, in_utc, quoted, slices
-from buckets.spark.frames import SLICE_BITS, in_order, numbers_of_slices, read_input
+from buckets.spark.frames import SLICE_BITS, by_percentiles, in_order, numbers_of_slices, read_input
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
 from buckets.spark.worker import settle
 
@@ -127,7 +127,7 @@ def backtest(
         asked = question(chosen, declared, settings, indices, begin, end, amount, fraud, texts)
     check_columns_of(frame, declared, asked.rule_set)
     work, shards = _BacktestScoring(asked), settings.shards
-    names, rows = in_order(frame, order_by, shards, declared)
+    names, rows = in_order(frame, order_by, partial(by_percentiles, shards), declared)
     fanned = rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT))
     # The slices of a partition are completed by one task; all by one, where rules need what came before.
     tasks, task = (1, "0") if asked.rule_set.needs_driver_state else (shards, f"slice >> {SLICE_BITS}")

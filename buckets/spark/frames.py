@@ -6,24 +6,31 @@ The rows are sorted by arrival and cut into slices (`slice_scoring`). The rows o
 they are, and meet again what the shards have computed.
 
 An event is a row of Spark twice, when it comes and when it leaves; in between there are a few large ones.
+
+rows --by key, sorted--> score --> rows
+
+Where all rules for which features are wanted have columns of their keys in common, rows are dealt out by these, and no
+task needs what another one has.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import count
+from operator import or_
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DatetimeType, NumericType
+from pyspark.sql.types import DatetimeType, IntegralType, NumericType, StringType
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.results.feature_table import FeatureTable
-from buckets.engine.stages.in_memory import OutputDecoder, memory_stores
+from buckets.engine.stages.in_memory import BatchResults, InMemoryJob, OutputDecoder, memory_stores
 from buckets.engine.stages.shard import Scorer
 from buckets.evaluation import Evaluator
 from buckets.events.parquet_rows import plain_table_arrivals
@@ -52,14 +59,15 @@ from buckets.spark.frame_input import (
 )
 from buckets.spark.frame_input import rules as read_rules
 from buckets.spark.frame_input import schema as read_schema
-from buckets.spark.frame_rows import in_utc, numbered_names, slices
+from buckets.spark.frame_rows import in_utc, numbered_names, quoted, slices
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, by_slice
 from buckets.spark.worker import settle
 
 _Given = tuple[EngineSettings, tuple[Rule, ...], EventSchema, Lists]
 _FEWEST_SHARDS = 8
 SLICE_BITS = 24  # Of the number of a slice within its partition
-_HASH = "hash"
+_KEY_TYPES = {"string": StringType, "long": IntegralType}
+"""By the type of an attribute, the columns whose values are equal just where keys made of them are."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +95,18 @@ class _Work(SliceScoring):
         """Put the features of each slice beside its rows."""
         for number, payloads in by_slice(batches):
             (rows,) = (payload.unpack(packed) for output, packed in payloads if output == ROWS)
-            beside = table.beside(self.complete(number, payloads, memory_stores()).payloads, len(rows))
-            columns = [*rows.columns, *beside.columns]
-            joined = pa.table(columns, names=numbered_names(len(columns)))
-            yield from joined.combine_chunks().to_batches()
+            yield from _beside(rows, table, self.complete(number, payloads, memory_stores()))
+        settle()
+
+    def features_by_key(
+        self, columns: Sequence[str], table: FeatureTable, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Put their features beside the sorted rows of a partition, which has all rows of each of its keys."""
+        job = InMemoryJob(replace(self.scorer, engine=self.scorer.engine.model_copy(update={"shards": 1})))
+        for rows in slices(batches):
+            events = in_utc(rows.rename_columns(list(columns)))
+            arrivals = plain_table_arrivals(events, self.scorer.schema)
+            yield from _beside(rows, table, job.score_batch(arrivals, self.rule_set))
         settle()
 
     def outputs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,10 +164,34 @@ def features(
         table = FeatureTable(work.rule_set, work.scorer.schema, flags)
     beside = beside_kinds(table, frame.schema)
     kinds = [*frame.schema.fields, *beside.fields]
-    scored = _scored(work, frame, order_by)
-    by_slice = scored.repartition(work.scorer.engine.shards, "slice").sortWithinPartitions("slice")
-    scored_rows = by_slice.mapInArrow(partial(work.features, table), numbered_kinds(kinds))
+    shards, keys = work.scorer.engine.shards, _shared_keys(work, frame)
+    if keys:
+        names, rows = in_order(frame, order_by, partial(_by_key, shards, keys))
+        scored_rows = rows.mapInArrow(partial(work.features_by_key, names, table), numbered_kinds(kinds))
+    else:
+        by_slice = _scored(work, frame, order_by).repartition(shards, "slice").sortWithinPartitions("slice")
+        scored_rows = by_slice.mapInArrow(partial(work.features, table), numbered_kinds(kinds))
     return scored_rows.toDF(*(kind.name for kind in kinds))
+
+
+def _beside(rows: pa.Table, table: FeatureTable, scored: BatchResults) -> Iterator[pa.RecordBatch]:
+    """Yield rows with what was computed at each, under the names of columns on their way."""
+    columns = [*rows.columns, *table.beside(scored.payloads, len(rows)).columns]
+    yield from pa.table(columns, names=numbered_names(len(columns))).combine_chunks().to_batches()
+
+
+def _shared_keys(work: _Work, frame: DataFrame) -> list[str]:
+    """Return the columns that are in all keys of all groups, and by whose values these can be told apart."""
+    schema, groups = work.scorer.schema, work.rule_set.groups
+    names = Counter(name.casefold() for name in frame.columns)  # Spark tells no capitals apart.
+    return [
+        field.name
+        for field in frame.schema
+        if all(field.name in group.fields for group in groups)
+        and names[field.name.casefold()] == 1
+        and field.name not in {*schema.aliases, *schema.derive}
+        and isinstance(field.dataType, _KEY_TYPES.get(schema.attributes.get(field.name, ""), ()))
+    ]
 
 
 class EvaluatedFrame:
@@ -265,20 +305,26 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
     """Return what the shards put out, and the rows of slices beside it: rows of `SENT`."""
     shards = work.scorer.engine.shards
     # All columns come back beside features; of outputs those are enough that are read.
-    names, rows = in_order(frame, order_by, shards, None if work.scorer.features else work.scorer.schema)
+    schema = None if work.scorer.features else work.scorer.schema
+    names, rows = in_order(frame, order_by, partial(by_percentiles, shards), schema)
     return work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
 
 
 def in_order(
-    frame: DataFrame, order_by: Sequence[str | Column], parts: int, schema: EventSchema | None = None
+    frame: DataFrame,
+    order_by: Sequence[str | Column],
+    dealt: Callable[[DataFrame, Sequence[Column]], DataFrame],
+    schema: EventSchema | None = None,
 ) -> tuple[list[str], DataFrame]:
-    """Return rows sorted by arrival, in partitions of which the first has the first ones, and the names of columns.
+    """Return rows sorted by arrival within partitions, and the names of columns.
 
-    Columns are those that an event schema reads, or all. On their way they have other names.
+    `dealt` deals rows out to partitions, given their order. Columns are those that an event schema reads, or all. On
+    their way they have other names.
     """
     order = order_columns(frame, order_by, hashed := hash_of_all(frame))
-    ordered = _spread(frame, order, parts).select("*", hashed.alias(_HASH))
-    ordered = ordered.sortWithinPartitions(*order, _HASH)
+    own_name = max(frame.columns, key=len) + "_hash"  # which no column has
+    ordered = dealt(frame, order).select("*", hashed.alias(own_name))
+    ordered = ordered.sortWithinPartitions(*order, quoted(own_name))
     *numbers, hash_name = numbered_names(len(frame.columns) + 1)
     taken = {
         number: name
@@ -295,7 +341,14 @@ def numbers_of_slices() -> Iterator[int]:
     return count(context.partitionId() << SLICE_BITS)
 
 
-def _spread(frame: DataFrame, order: Sequence[Column], parts: int) -> DataFrame:
+def _by_key(parts: int, keys: Sequence[str], frame: DataFrame, order: Sequence[Column]) -> DataFrame:
+    """Deal rows out to partitions by the values of columns; those without one, which are in no key, by their order."""
+    values = [F.col(quoted(key)) for key in keys]
+    is_in_none = reduce(or_, (value.isNull() for value in values))
+    return frame.repartition(parts, *values, F.when(is_in_none, F.hash(*order)))
+
+
+def by_percentiles(parts: int, frame: DataFrame, order: Sequence[Column]) -> DataFrame:
     """Deal rows out to partitions, the first rows in the order to the first one.
 
     Spark itself would take a sample of whole rows, for which it reads all of them; percentiles need one column.

@@ -65,6 +65,35 @@ RULES = bs.rules(
         },
     ]
 )
+OF_PAYERS = bs.rules(
+    [
+        {
+            "rule_id": "of payers",
+            "group_by": ["payer"],
+            "features": {
+                "shops": {"function": "count_distinct", "of": "shop.name", "window": "5m"},
+                "largest": {"function": "max", "of": "amount", "window": "1m", "where": "kind = 'a'"},
+                "same": {"function": "count", "window": "2m", "group_by": ["payer", "kind"]},
+                "of_role": {
+                    "function": "sum",
+                    "of": "amount",
+                    "window": "2m",
+                    "group_by": ["shop.name AS kind", "payer"],
+                },
+            },
+            "when": "shops >= 2 AND amount > same",
+        },
+        {
+            "rule_id": "filtered",
+            "group_by": ["payer", "town"],
+            "where": "kind = 'b'",
+            "aggregate": {"function": "sum", "measure": "gross"},
+            "window": {"length": "1m"},
+            "limit": {"operator": ">", "value": "60"},
+        },
+    ]
+)
+"""All keys have the payer."""
 OVER_ALERTS = bs.rules(
     [
         {
@@ -122,13 +151,14 @@ def table_of(found) -> pa.Table:
     return pa.Table.from_pylist(found)
 
 
+@pytest.mark.parametrize("rules", [RULES, OF_PAYERS], ids=["by slice", "by key"])
 @pytest.mark.parametrize("seed", range(examples(3)))
-def test_features_are_those_of_one_process(spark, monkeypatch, seed):
+def test_features_are_those_of_one_process(spark, monkeypatch, seed, rules):
     monkeypatch.setattr(frame_rows, "SLICE_ROWS", random.Random(seed).choice([7, 50, 100_000]))
-    found = rows(seed)
-    expected = buckets.features(table_of(found), RULES, SCHEMA, flags=True).drop_columns(["event_time"])
+    found = [row | {"payer": row["payer"] if row["n"] % 9 else None} for row in rows(seed)]
+    expected = buckets.features(table_of(found), rules, SCHEMA, flags=True).drop_columns(["event_time"])
     frame = frame_of(spark, found, seed)
-    result = bs.features(frame, RULES, SCHEMA, order_by=["n"], flags=True)
+    result = bs.features(frame, rules, SCHEMA, order_by=["n"], flags=True)
 
     assert result.schema.fields[: len(frame.columns)] == frame.schema.fields
     scored = result.orderBy("n").toArrow()
@@ -186,7 +216,8 @@ def test_rows_that_are_equal_in_the_order_come_in_one_order_of_their_own(spark):
     found = [row | {"at": 1_700_000_000_000 + row["n"] // 40} for row in rows(4)]
     sums = []
     for seed in (1, 2):
-        result = bs.features(frame_of(spark, found, seed), RULES, SCHEMA, order_by=["at"])
+        frame = frame_of(spark, found, seed).withColumn("hash", F.lit(0))
+        result = bs.features(frame, RULES, SCHEMA, order_by=["at"])
         sums.append(result.orderBy("n").drop("n").toArrow().to_pylist())
     assert sums[0] == sums[1]
 
