@@ -4,6 +4,9 @@ The producer keeps its own schedule, and each payment counts from the moment at 
 queries do that do nothing is in `floor_engine.py`; the product has ten rules, in one group (`ours-1`) or in ten.
 
     python bench/floor.py [--modes batch,state,ours-1,ours-10] [--rate 500] [--seconds 120] [--warm-up 120]
+
+With `-own` behind it, as in `ours-1-own`, the product runs with Java's own thresholds of compilation and size of the
+heap. Without a warm-up the minutes of a run show what a job's first ones are like.
 """
 
 import json
@@ -15,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -26,6 +30,11 @@ from report import Goal, Report
 
 OPTIONS = {"--modes": "batch,state,ours-1,ours-10", "--rate": "500", "--seconds": "120", "--warm-up": "120"}
 TIMES_AS_LONG = 1.5
+OF_JAVA = (
+    "-XX:Tier4InvocationThreshold=5000 -XX:Tier4MinInvocationThreshold=600 -XX:Tier4CompileThreshold=15000 "
+    "-XX:Tier4BackEdgeThreshold=40000 -XX:GCTimeRatio=12 -XX:MinHeapFreeRatio=40 -XX:MaxHeapFreeRatio=70"
+)
+"""What Java has where nobody sets it."""
 
 
 @contextmanager
@@ -53,16 +62,18 @@ def product(live: LiveJob) -> Iterator[None]:
         yield
 
 
-def delays(mode: str, rate: int, warm_up_s: float, seconds: float) -> list[float]:
-    """Run one mode; the delays of payments after the warm-up, in ms."""
+def delays(mode: str, rate: int, warm_up_s: float, seconds: float) -> list[list[float]]:
+    """Run one mode; the delays of payments after the warm-up in ms, minute by minute."""
     is_ours, found = mode.startswith("ours"), list[tuple[int, int]]()
+    settings = {"spark.driver.extraJavaOptions": OF_JAVA} if mode.endswith("-own") else {}
+    groups = int(mode.split("-")[1]) if is_ours else 1
     stopping = threading.Event()
 
     def take(alert: dict[str, Any]) -> None:
         found.append((alert["event_time" if is_ours else "at"], time.time_ns() // 1_000_000))
 
     with (
-        live_job(ten_rules(int(mode.partition("-")[2]) if is_ours else 1), {}) as live,
+        live_job(ten_rules(groups), settings) as live,
         product(live) if is_ours else bare_query(live, mode),
     ):
         consumer = threading.Thread(target=consume_alerts, args=(live, stopping, take), daemon=True)
@@ -77,7 +88,11 @@ def delays(mode: str, rate: int, warm_up_s: float, seconds: float) -> list[float
         consumer.join()
     if len(found) < sent:
         sys.exit(f"{mode}: {sent - len(found):,} of {sent:,} payments did not come through")
-    return [came - due for due, came in found if due >= begin_ms]
+    minutes: list[list[float]] = [[] for _ in range(max(1, round(seconds / 60)))]
+    for due, came in found:
+        if due >= begin_ms:
+            minutes[min(int(due - begin_ms) // 60_000, len(minutes) - 1)].append(came - due)
+    return minutes
 
 
 def main() -> None:
@@ -93,11 +108,17 @@ def main() -> None:
         )
     )
     runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+    by_minute: dict[str, list[list[dict[str, float]]]] = defaultdict(list)
     for _ in range(report.repeats):
         for mode in modes:
-            runs[mode].append(quantiles(delays(mode, rate, warm_up_s, seconds)) | {"load": os.getloadavg()[0]})
+            minutes = delays(mode, rate, warm_up_s, seconds)
+            runs[mode].append(quantiles([*chain(*minutes)]) | {"load": os.getloadavg()[0]})
+            by_minute[mode].append([*map(quantiles, minutes)])
             report.console.print(f"  {mode}: {json.dumps(runs[mode][-1])}", highlight=False)
+            for number, minute in enumerate(by_minute[mode][-1], 1) if len(minutes) > 2 else ():
+                report.console.print(f"    minute {number}: {json.dumps(minute)}", highlight=False)
     found = {mode: {name: median(run[name] for run in of) for name in of[0]} for mode, of in runs.items()}
+    report.found["by_minute"] = by_minute
     report.found["delay_ms"] = {mode: {"median": found[mode], "runs": of} for mode, of in runs.items()}
     names = [name for name in found[modes[0]] if name != "load"]
     rows = [(mode, *(f"{of[name]:,.0f}" for name in names)) for mode, of in found.items()]

@@ -4,14 +4,18 @@ A task has the messages to all shards of its partition, and a store for them. Wo
 code.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from buckets.engine.batch import payload
+from buckets.engine.batch.payload import PASSING
+from buckets.engine.batch.shard_events import ShardEvents, joined_shards, unpack_shard
 from buckets.engine.stages.accounting import shard_count
-from buckets.engine.stages.shard import COUNTS, Produced, Scorer
+from buckets.engine.stages.shard import COUNTS, Produced, Scorer, passing
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Entries, Section, ShardStore
+from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
 from buckets.spark.machine_caches import caches_of_worker
 from buckets.spark.spilled import beyond_share
@@ -33,17 +37,33 @@ def score_stage(bounds: Bounds) -> Stage:
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         messages: dict[int, list[bytes]] = {}
         for batch in batches:
-            for shard, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                messages.setdefault(shard, []).append(payload)
+            for shard, message in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                messages.setdefault(shard, []).append(message)
         if messages:
             connection, terms, rule_set = StateConnection.of_task(), terms_of_task(), rule_set_of_task()
             scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
-            for shard in sorted(messages):
+
+            def opened(shard: int) -> tuple[Layer, ShardStore]:
                 entries = StateEntries(connection, shard)
                 layer = Layer(entries, caches_of_worker(), bounds)
-                store = _store(layer, entries)
+                return layer, _store(layer, entries)
+
+            def kept(scored: Iterable[Produced], layers: Mapping[int, Layer]) -> pa.RecordBatch:
+                shares = max(1, terms.engine.shards // max(1, len(layers)))
+                return as_rows(_kept(beyond_share(scored, shares, rule_set, terms), layers))
+
+            yield kept(map(passing, messages.pop(PASSING, ())), {})
+            shards = sorted(messages)
+            together = _together([messages[shard] for shard in shards], rule_set)
+            if together is not None:
+                layers, stores = zip(*map(opened, shards), strict=True)
+                scored = scorer.score_together(together, rule_set, stores, [None] * len(stores))
+                yield kept(scored, dict(zip(shards, layers, strict=True)))
+                return
+            for shard in shards:
+                layer, store = opened(shard)
                 scored = scorer.score(messages.pop(shard), rule_set, store, sources_of_task(shard))
-                yield as_rows(_kept(shard, beyond_share(scored, terms.engine.shards, rule_set, terms), layer))
+                yield kept(scored, {shard: layer})
 
     return stage
 
@@ -65,12 +85,21 @@ def _store(entries: Entries, pages: Entries) -> ShardStore:
     )
 
 
-def _kept(shard: int, produced: Iterable[Produced], layer: Layer) -> Iterator[Produced]:
-    """Yield what a shard puts out, and write its state behind that."""
+def _together(messages: Sequence[Sequence[bytes]], rule_set: RuleSet) -> ShardEvents | None:
+    """Return what several shards are sent, for one call; None if that is much, or something is filled."""
+    if len(messages) < 2 or any(message[:1] != payload.SHARD for of_shard in messages for message in of_shard):
+        return None
+    pieces = [[*map(unpack_shard, of_shard)] for of_shard in messages]
+    return joined_shards(pieces, [group.group_id for group in rule_set.groups])
+
+
+def _kept(produced: Iterable[Produced], layers: Mapping[int, Layer]) -> Iterator[Produced]:
+    """Yield what shards put out, and write their state behind that."""
     yield from produced
-    held = layer.commit()
-    if held is not None:
-        yield Produced(COUNTS, 0, shard_count(shard, held))
+    for shard, layer in layers.items():
+        held = layer.commit()
+        if held is not None:
+            yield Produced(COUNTS, 0, shard_count(shard, held))
 
 
 MESSAGES = pa.schema(

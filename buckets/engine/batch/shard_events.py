@@ -58,11 +58,8 @@ class SentEvents:
         """The shards that get an event."""
         return np.flatnonzero(np.diff(self.partitioned.key_start)).tolist()
 
-    def goes_together(self, group_ids: Sequence[str]) -> bool:
-        """Return whether all shards can be scored in one call: events are few and in order, and all of them count.
-
-        `group_ids` are all groups.
-        """
+    def are_few_and_plain(self, group_ids: Sequence[str]) -> bool:
+        """Return whether events are few and in order, and all of them count; `group_ids` are all groups."""
         is_small = len(self.partitioned.rows) <= MOST_TOGETHER
         return is_small and set(self.group_ids).issubset(group_ids) and ascend(*arrival(self.events))
 
@@ -228,6 +225,22 @@ class ShardEvents:
         return _merged(sorted(pieces, key=lambda piece: _first_arrival(piece.events)), group_ids, is_plain)
 
     @classmethod
+    def joined(cls, shards: "Sequence[ShardEvents]") -> "ShardEvents":
+        """Return the events of several shards, for one call that scores all of them."""
+        first_rows = starts_of([len(each.events) for each in shards])[:-1].tolist()
+        ways = [np.full(len(each.rows), COUNTS, np.int8) if each.ways is None else each.ways for each in shards]
+        return cls(
+            list(chain(*(each.group_ids for each in shards))),
+            starts_of(np.concatenate([np.diff(each.group_start) for each in shards])),
+            starts_of(np.concatenate([np.diff(each.key_start) for each in shards])),
+            concatenated([each.keys for each in shards]),
+            np.concatenate([each.rows + first for each, first in zip(shards, first_rows, strict=True)]),
+            pa.concat_tables([each.events for each in shards]).unify_dictionaries().combine_chunks(),
+            None if all(each.ways is None for each in shards) else np.concatenate(ways),
+            starts_of([len(each.group_ids) for each in shards]).tolist(),
+        )
+
+    @classmethod
     def of_group(cls, group_id: str, arrived: EventsByKey) -> "ShardEvents":
         """Return the events of one group."""
         keys, rows = strings_of(arrived.keys), np.arange(len(arrived.codes))
@@ -263,6 +276,16 @@ class ShardEvents:
             rows, codes = rows[kept], codes[kept]
         events = self.events.take(pa.array(rows)).combine_chunks()
         return EventsByKey(events, codes, np.searchsorted(codes, np.arange(len(keys) + 1)), keys)
+
+
+def joined_shards(sent: Sequence[Sequence[ShardPayload]], group_ids: Sequence[str]) -> ShardEvents | None:
+    """Return what shards are sent, for one call that scores all of them; None if it is much.
+
+    `group_ids` are all groups, in order.
+    """
+    if sum(len(piece.rows) for pieces in sent for piece in pieces) > MOST_TOGETHER:
+        return None
+    return ShardEvents.joined([ShardEvents.of(pieces, group_ids) for pieces in sent])
 
 
 def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str], is_plain: bool) -> ShardEvents:

@@ -24,7 +24,7 @@ from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.fan_out import FannedOut, KeyedTable, fan_out, with_own_fields
-from buckets.engine.batch.shard_events import EventsByKey, SentEvents, ShardEvents, ShardPayload, unpack_shard
+from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
 from buckets.engine.eviction.eviction import Eviction, PolicyEviction, ScoredKeys
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
 from buckets.engine.results import side_outputs
@@ -141,10 +141,10 @@ class Scorer:
         yield from self._end([eviction], [going_on])
 
     def score_together(
-        self, sent: SentEvents, rule_set: RuleSet, stores: Sequence[ShardStore], going_on: Sequence[Eviction | None]
+        self, arrived: ShardEvents, rule_set: RuleSet, stores: Sequence[ShardStore], going_on: Sequence[Eviction | None]
     ) -> Iterator[Produced]:
-        """Score what a piece of arrivals has for all of `sent.shards`, as `score` does for each; nothing is filled."""
-        plans, arrived = shard_plans(rule_set, self.schema, self.engine), ShardEvents.of_all(sent)
+        """Score the events of several shards, which have stores, as `score` does for each; nothing is filled."""
+        plans = shard_plans(rule_set, self.schema, self.engine)
         evictions = [self._begin(store, plans, each) for store, each in zip(stores, going_on, strict=True)]
         arrived = arrived if self.keeps else arrived.apart()
         yield from self._score_groups(plans.groups, arrived, rule_set.version, evictions)
