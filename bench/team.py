@@ -151,8 +151,13 @@ def draw_up(report: Report, found: Batches, sides: Sequence[str], of_flink: str)
 
     def draw(axes: Axes) -> None:
         for side in sides:
-            names = [f"{count} groupings, {size:,}" for count, size in cases]
-            axes.barh([f"{name}: {side}" for name in names], [middle(side, *case, "rate") for case in cases], alpha=0.6)
+            rates = {
+                f"{count} groupings{'' if side == flink_queue.SIDE else f', {size:,}'}: {side}": middle(
+                    side, count, size, "rate"
+                )
+                for count, size in cases
+            }
+            axes.barh(list(rates), list(rates.values()), alpha=0.6)
         axes.invert_yaxis()
         axes.set(xlabel="events a second", title="A team's job, by groupings and size of the micro-batch")
 

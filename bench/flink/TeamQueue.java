@@ -83,7 +83,8 @@ public final class TeamQueue {
             first.union(alerts.toArray(new DataStream[0])).sinkTo(new AlertFile(arguments[2])).setParallelism(1);
         }
         flink.execute();
-        System.out.printf(Locale.ROOT, "{\"events\": %d, \"ms\": %d, \"cpu_s\": %.3f, \"rss_bytes\": %d, \"flink\": \"%s\"}%n",
+        System.out.printf(Locale.ROOT,
+            "{\"events\": %d, \"ms\": %d, \"cpu_s\": %.3f, \"rss_bytes\": %d, \"flink\": \"%s\"}%n",
             TeamQueue.payments, (endedNs - startedNs) / 1_000_000, (endedCpuNs - startedCpuNs) / 1e9, residentBytes(),
             EnvironmentInformation.getVersion());
     }
@@ -279,7 +280,7 @@ public final class TeamQueue {
         }
     }
 
-    /** Reads payments in the order of the file. Before the first that is measured it waits, so that the others are done. */
+    /** Reads payments in the order of the file. Before the first that is measured it waits: the others get done. */
     static class Payments implements SourceFunction<Payment> {
         private final String path;
         private final long notMeasured;
