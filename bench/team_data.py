@@ -119,12 +119,17 @@ def _write_files(team: Team, folder: Path) -> None:
         os.utime(path, (first_s + file, first_s + file))
 
 
+def rule_id(function: str, fields: Sequence[str]) -> str:
+    """The name of the rule over a grouping."""
+    return f"{function}-by-{'-'.join(fields)}"
+
+
 def team_rules(groupings: int) -> Sequence[dict[str, object]]:
     """Return the rules over so many of the groupings."""
     chosen = list(zip(GROUPINGS, WINDOWS, FUNCTIONS, LIMITS, strict=True))[:groupings]
     return [
         {
-            "rule_id": f"{function}-by-{'-'.join(fields)}",
+            "rule_id": rule_id(function, fields),
             "group_by": list(fields),
             "aggregate": {"function": function} | ({} if function == "count" else {"measure": "amount"}),
             "window": {"length": window},
