@@ -163,10 +163,13 @@ def main() -> None:
     shutil.rmtree(folder)
 
     def draw(axes: Axes) -> None:
-        for name in ("ours", "spark sql", "one process"):
-            axes.plot([*found], [each["median_s"][name] for each in found.values()], marker="o", label=name)
-        axes.tick_params("x", rotation=20)
-        axes.set_ylabel(f"seconds for {rows:,} payments")
+        for name, color in (("ours", "C0"), ("spark sql", "C1"), ("one process", "C2")):
+            for longer, line in zip(chosen[1], ("-", "--", ":"), strict=False):
+                sizes = [Size(groupings, longer) for groupings in chosen[0]]
+                seconds = [found[size.name]["median_s"][name] for size in sizes]
+                label = name if longer == 1 else f"{name}, windows {longer} times as long"
+                axes.plot([str(size.groupings) for size in sizes], seconds, color + line, marker="o", label=label)
+        axes.set(xlabel="groupings", ylabel=f"seconds for {rows:,} payments", ylim=(0, None))
         axes.legend()
 
     report.write(draw)
