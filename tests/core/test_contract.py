@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,13 +19,17 @@ from buckets.audit.tables import (
     read_message,
     rows_of,
 )
+from buckets.events.arrivals import RAW
 from buckets.outputs import columns
 from buckets.outputs.contract import MOMENT, load_contract, schema_path
 from buckets.outputs.messages import Message
 from buckets.rules.change import parse_change
-from tests.core.real_messages import real_messages
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set
+from tests.core.pipeline import Pipeline
+from tests.core.real_messages import messages_of, real_messages
 from tests.published_policies import published
-from tests.spark.payments import RULES
+from tests.spark.payments import EVENT_SCHEMA, RULES, payments
 
 SCHEMAS = (*sorted({each.contract for each in columns.PUBLISHED.values()}), "rule-change-v1")
 TABLES = audit_tables(columns.TOPICS)
@@ -84,6 +89,32 @@ def test_real_messages_are_read_whole_and_fulfil_every_check(output, engine):
                 is_json = isinstance(said[name], dict) or (name == "terms" and value is not None)
                 assert value == (json.dumps(said[name], ensure_ascii=False) if is_json else said[name])
             assert value is not None or columns[name].nullable
+
+
+BEFORE_THE_EVENT: list[dict[str, Any]] = [
+    {
+        "rule_id": "before",
+        "group_by": ["payer"],
+        "features": {"n": {"function": "count", "window": {"length": "1s", "offset": "200ms"}}},
+        "when": "n >= 1",
+    },
+    {
+        "rule_id": "days-before",
+        "group_by": ["payer"],
+        "features": {"usual": {"function": "avg", "of": {"function": "count", "every": "1d"}, "window": "3d"}},
+        "when": "usual >= 0",
+    },
+]
+
+
+def test_alerts_of_which_all_windows_end_before_the_event_fulfil_every_check():
+    rules = [Rule.model_validate(rule) for rule in BEFORE_THE_EVENT]
+    pipeline = Pipeline(first_rule_set(tuple(rules)), EVENT_SCHEMA, shards=2, allowed_lateness="100ms")
+    pipeline.batch([[{RAW: json.dumps(row)} | row for row in payments(60)]])
+    alerts = messages_of(pipeline)[columns.ALERTS]
+    read = [read_message(TABLES[columns.ALERTS], alert.value.encode()) for alert in alerts]
+    assert {row["rule_id"] for row in read} == {"before", "days-before"}
+    assert all(row["window_end"] < row["event_time"] for row in read)
 
 
 def changed(message: Message, **fields: object) -> bytes:
@@ -152,7 +183,7 @@ CHECKED = {
     "exact_is_certain": {"certain": False, "exact": True},
     "count_in_bounds": {"count_lower": 2**40},
     "window_has_length": {"window_start": 2**41},
-    "window_ends_with_event": {"window_end": 2**41},
+    "window_ends_by_event": {"window_end": 2**41},
     "fired": {"operator": ">", "limit": "9999999999"},
 }
 

@@ -165,7 +165,7 @@ BREAKERS: dict[str, Callable[[Row], Row]] = {
     "exact_is_certain": lambda row: {"exact": True, "certain": False},
     "fired": lambda row: {"operator": ">", "limit": "99999.5"},
     "window_has_length": lambda row: {"window_start": row["window_end"]},
-    "window_ends_with_event": lambda row: {"window_end": row["window_end"] + LATER_MS},
+    "window_ends_by_event": lambda row: {"window_end": row["window_end"] + LATER_MS},
 }
 
 
