@@ -265,7 +265,15 @@ def job_session(
     settings = job.settings
     shards, places = settings.partitions or settings.engine.shards, places_of(settings)
     session = start_session(
-        "buckets", shards, settings.spark, logs, settings.start_patience, job.checkpoint, places, scores=True
+        "buckets",
+        shards,
+        settings.spark,
+        logs,
+        settings.start_patience,
+        job.checkpoint,
+        places,
+        scores=True,
+        profile=settings.profile,
     )
     is_fixed = PARTITIONS in settings_of_user(settings.spark)
     if is_local(session.sparkContext.master or ""):

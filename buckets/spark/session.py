@@ -19,7 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from buckets.config.settings import START_PATIENCE_MS
+from buckets.config.settings import START_PATIENCE_MS, Profile
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.java.jars import jar_paths, s3_jar_paths
@@ -142,6 +142,7 @@ minutes, mostly for code with which Spark plans a batch. With ten times its coun
 _SMALLER_HEAP = ("-XX:GCTimeRatio=4", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
 """Java collects garbage before it takes more of the system's memory, and gives back what it does not need: after a
 million payments over 13 groupings a JVM has 1.1 to 1.5 GB and not 2.3, for 10 s of collecting and not 2."""
+_JAVA: Mapping[Profile, Sequence[str]] = {"throughput": (*_OPTIMISED_LATER, *_SMALLER_HEAP), "latency": ()}
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 """What says how the files of a checkpoint are written, here where they lie on a disk."""
 SETTINGS: Mapping[str, str] = {
@@ -232,13 +233,14 @@ def _settings_of_job(
     extra: Mapping[str, str | int | bool],
     checkpoint: Path | None,
     places: Iterable[Path],
+    profile: Profile,
 ) -> dict[str, str]:
     """Return all settings of a session; those of the user win."""
     stores = schemes_of([checkpoint, *places])
     cores, own = os.cpu_count() or 2, settings_of_user(extra)
     jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
     has_executors = not is_local(own.get("spark.master", "local"))
-    options = " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_JAVA_OPTIONS, "")))
+    options = " ".join((*_JAVA[profile], own.get(_JAVA_OPTIONS, "")))
     named_places = session_places.settings(options, has_executors)
     settings = {
         **SETTINGS,
@@ -290,6 +292,7 @@ def start_session(
     checkpoint: Path | None = None,
     places: Iterable[Path] = (),
     scores: bool = False,
+    profile: Profile = "throughput",
 ) -> SparkSession:
     """Start the session of a job.
 
@@ -302,6 +305,7 @@ def start_session(
         checkpoint: of its query; like `places`, where else it reads or writes, it decides on settings of stores.
         places: others than the checkpoint.
         scores: whether workers load the engine and its kernels while the session starts.
+        profile: for what Java is set up.
     """
     # What py4j reports of a JVM that has ended is told in one line. It logs in the name of the root logger too.
     logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
@@ -324,7 +328,7 @@ def start_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session_places = open_places(logs)
     conf = SparkConf().setAppName(name)
-    conf.setAll(list(_settings_of_job(session_places, shards, extra or {}, checkpoint, places).items()))
+    conf.setAll(list(_settings_of_job(session_places, shards, extra or {}, checkpoint, places, profile).items()))
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         with watched_start(patience_ms), session_places.inherited():

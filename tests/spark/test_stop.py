@@ -118,3 +118,15 @@ def test_before_the_job_has_begun_it_has_not_failed_either(tmp_path):
         command.terminate()
         has_ended_well(command, job)
     assert '"message": "stopped before the first batch; start it again to go on"' in command.stderr
+
+
+@pytest.mark.parametrize(("profile", "is_small"), [("throughput", True), ("latency", False)])
+def test_java_keeps_its_heap_small_unless_a_job_is_to_be_quick(tmp_path, profile, is_small):
+    job = running_job(tmp_path, profile=profile)
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        wait_for_batch(command, job)
+        (java,) = jvm(command)
+        options = Path(f"/proc/{java}/cmdline").read_bytes()
+        command.terminate()
+        has_ended_well(command, job)
+    assert (b"-XX:MaxHeapFreeRatio" in options) == is_small
