@@ -5,8 +5,8 @@ queries do that do nothing is in `floor_engine.py`; the product has ten rules, i
 
     python bench/floor.py [--modes batch,state,ours-1,ours-10] [--rate 500] [--seconds 120] [--warm-up 120]
 
-With `-own` behind it, as in `ours-1-own`, the product runs with Java's own thresholds of compilation and size of the
-heap. Without a warm-up the minutes of a run show what a job's first ones are like.
+The product runs with `profile: latency`; with `-throughput` behind it, as in `ours-1-throughput`, with the other one.
+Without a warm-up the minutes of a run show what a job's first ones are like.
 """
 
 import json
@@ -30,11 +30,6 @@ from report import Goal, Report
 
 OPTIONS = {"--modes": "batch,state,ours-1,ours-10", "--rate": "500", "--seconds": "120", "--warm-up": "120"}
 TIMES_AS_LONG = 1.5
-OF_JAVA = (
-    "-XX:Tier4InvocationThreshold=5000 -XX:Tier4MinInvocationThreshold=600 -XX:Tier4CompileThreshold=15000 "
-    "-XX:Tier4BackEdgeThreshold=40000 -XX:GCTimeRatio=12 -XX:MinHeapFreeRatio=40 -XX:MaxHeapFreeRatio=70"
-)
-"""What Java has where nobody sets it."""
 
 
 @contextmanager
@@ -65,7 +60,7 @@ def product(live: LiveJob) -> Iterator[None]:
 def delays(mode: str, rate: int, warm_up_s: float, seconds: float) -> list[list[float]]:
     """Run one mode; the delays of payments after the warm-up in ms, minute by minute."""
     is_ours, found = mode.startswith("ours"), list[tuple[int, int]]()
-    settings = {"spark.driver.extraJavaOptions": OF_JAVA} if mode.endswith("-own") else {}
+    profile = "throughput" if mode.endswith("-throughput") else "latency"
     groups = int(mode.split("-")[1]) if is_ours else 1
     stopping = threading.Event()
 
@@ -73,7 +68,7 @@ def delays(mode: str, rate: int, warm_up_s: float, seconds: float) -> list[list[
         found.append((alert["event_time" if is_ours else "at"], time.time_ns() // 1_000_000))
 
     with (
-        live_job(ten_rules(groups), settings) as live,
+        live_job(ten_rules(groups), {}, profile=profile) as live,
         product(live) if is_ours else bare_query(live, mode),
     ):
         consumer = threading.Thread(target=consume_alerts, args=(live, stopping, take), daemon=True)
