@@ -221,14 +221,14 @@ MOST_MAPPED = 64  # Of how many shards a worker leaves the files mapped between 
 
 
 class MachineCaches:
-    """The caches of shards that this worker shares with others. It is at one shard at a time."""
+    """The caches of shards that this worker shares with others, each of which it has to itself until it is kept."""
 
     def __init__(self, folder: Path | None) -> None:
         """Begin with what lies in a folder; None: there is none."""
         self._folder = folder
         self._private = PrivateCaches()
         self._mapped: OrderedDict[str, MappedShard] = OrderedDict()
-        self._taken: tuple[str, MappedShard] | None = None
+        self._taken: dict[str, MappedShard] = {}
         self._has_begun = False
         self._without_room: set[str] = set()
 
@@ -267,23 +267,27 @@ class MachineCaches:
         shard = self._mapped.get(cache.lineage)
         if shard is None or cache.memory is not shard.memory:
             self._private.keep(cache, most)
-            self._let_go()
+            self._let_go(cache.lineage)
             return
         try:
             is_kept = shard.end_changes(cache.numbers())
         except OSError:
             is_kept = False
         if is_kept:
-            self._let_go()
+            self._let_go(cache.lineage)
             self._bound(most)
         else:
             self._give_up(cache.lineage, shard)
 
+    def let_go(self) -> None:
+        """Let others have what was taken and not kept, as after a failure."""
+        for lineage in [*self._taken]:
+            self._let_go(lineage)
+
     def _lock(self, lineage: str) -> MappedShard | None:
         """Return the shared cache of a shard, locked; None where it cannot be had."""
-        if self._taken is not None and self._taken[0] == lineage:
-            return self._taken[1]
-        self._let_go()
+        if lineage in self._taken:
+            return self._taken[lineage]
         if self._folder is None or lineage in self._without_room:
             return None
         shard = self._mapped.pop(lineage, None)
@@ -296,21 +300,20 @@ class MachineCaches:
                     shard.close()
                     return None
             self._mapped[lineage] = shard
-            self._taken = lineage, shard
+            self._taken[lineage] = shard
             return shard
         return None
 
-    def _let_go(self) -> None:
-        if self._taken is not None:
-            self._taken[1].unlock()
-            self._taken = None
+    def _let_go(self, lineage: str) -> None:
+        if lineage in self._taken:
+            self._taken.pop(lineage).unlock()
 
     def _give_up(self, lineage: str, shard: MappedShard) -> None:
         """Do without the shared cache of a shard from now on."""
         self._without_room.add(lineage)
         shard.remove()
         shard.close()
-        self._taken = None
+        self._taken.pop(lineage, None)
         del self._mapped[lineage]
 
     def _bound(self, most: int) -> None:
@@ -319,8 +322,9 @@ class MachineCaches:
             with contextlib.suppress(OSError):  # another worker removes it at the same time
                 remove_oldest(self._folder, most)
             self._has_begun = False
-        while len(self._mapped) > min(most, MOST_MAPPED):
-            self._mapped.popitem(last=False)[1].close()
+        others = [lineage for lineage in self._mapped if lineage not in self._taken]
+        for lineage in others[: max(0, len(self._mapped) - min(most, MOST_MAPPED))]:
+            self._mapped.pop(lineage).close()
 
 
 @cache

@@ -17,7 +17,7 @@ from buckets.engine.stages.shard import COUNTS, Produced, Scorer, passing
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Entries, Section, ShardStore
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
-from buckets.spark.machine_caches import caches_of_worker
+from buckets.spark.machine_caches import MOST_MAPPED, caches_of_worker
 from buckets.spark.spilled import beyond_share
 from buckets.spark.state_client import StateConnection, StateEntries
 from buckets.spark.worker import Stage
@@ -41,6 +41,7 @@ def score_stage(bounds: Bounds) -> Stage:
                 messages.setdefault(shard, []).append(message)
         if messages:
             connection, terms, rule_set = StateConnection.of_task(), terms_of_task(), rule_set_of_task()
+            caches_of_worker().let_go()
             scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
 
             def opened(shard: int) -> tuple[Layer, ShardStore]:
@@ -86,8 +87,10 @@ def _store(entries: Entries, pages: Entries) -> ShardStore:
 
 
 def _together(messages: Sequence[Sequence[bytes]], rule_set: RuleSet) -> ShardEvents | None:
-    """Return what several shards are sent, for one call; None if that is much, or something is filled."""
-    if len(messages) < 2 or any(message[:1] != payload.SHARD for of_shard in messages for message in of_shard):
+    """Return what several shards are sent, for one call; None if that or they are many, or something is filled."""
+    if not 1 < len(messages) <= MOST_MAPPED or any(
+        message[:1] != payload.SHARD for of_shard in messages for message in of_shard
+    ):
         return None
     pieces = [[*map(unpack_shard, of_shard)] for of_shard in messages]
     return joined_shards(pieces, [group.group_id for group in rule_set.groups])

@@ -29,7 +29,7 @@ def end(worker: MachineCaches) -> None:
     for shard in worker._mapped.values():
         shard.close()
     worker._mapped.clear()
-    worker._taken = None
+    worker._taken.clear()
 
 
 class MachineCachesMachine(LayerMachine):
@@ -152,6 +152,28 @@ def test_the_second_of_two_attempts_at_once_reads_the_log(tmp_path):
     running.commit()
     for worker in (MachineCaches(tmp_path), first, second):
         assert Layer(store.copy(), worker, ROOMY).get(KEYS) == [b"2"] * len(KEYS)
+
+
+@pytest.mark.parametrize("bounds", [ROOMY, Bounds(1 << 20, 1 << 20, 1)], ids=["roomy", "narrow"])
+def test_each_of_several_shards_is_its_workers_own_until_it_is_kept(tmp_path, bounds):
+    stores, worker, other = [Store(), Store(), Store()], MachineCaches(tmp_path), MachineCaches(tmp_path)
+    for store in stores:
+        batch(store, worker, b"1")
+    layers = [Layer(store, worker, bounds) for store in stores]
+    for number in (2, 3):
+        for layer in layers:
+            assert layer.get(KEYS) == [b"%d" % (number - 1)] * len(KEYS)
+        for store in stores:  # an attempt that comes to nothing
+            assert batch(store.copy(), other, b"-" * number) == [b"%d" % (number - 1)] * len(KEYS)
+        for layer in layers:
+            assert layer.get(KEYS) == [b"%d" % (number - 1)] * len(KEYS)
+            layer.put([(key, b"%d" % number) for key in KEYS])
+            layer.commit()
+        other.let_go()
+        layers = [Layer(store, worker, bounds) for store in stores]
+    worker.let_go()
+    for store in stores:
+        assert batch(store.copy(), MachineCaches(tmp_path), b"4") == [b"3"] * len(KEYS)
 
 
 def test_files_are_of_their_owner_alone_and_those_of_at_most_so_many_shards_stay(tmp_path):
