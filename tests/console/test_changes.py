@@ -96,7 +96,7 @@ def test_a_key_is_snoozed_and_the_snooze_ended(page, changing, copied):
     page.get_by_label("Key").fill("payer=p1")
     page.get_by_label("Until").fill("24h")
     page.get_by_role("button", name="Preview").click()
-    expect(page.locator("main")).to_contain_text("Alerts of payer p1 are not raised")
+    expect(page.locator("main")).to_contain_text("Alerts for payer p1 are not raised")
     confirm(page, "moves house")
     (snooze,) = rules_of(copied)["large"].snoozes
     assert (snooze.key, snooze.reason, snooze.author) == ({"payer": "p1"}, "moves house", "ann")
