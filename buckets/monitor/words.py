@@ -109,8 +109,8 @@ def pace_line(data: Mapping[str, Any]) -> str:
         rate = "RATE" if come is None else f"{come:.0f}"
         return (
             f"the job is falling behind: it does {pace['done_per_s']:,.0f} events/s, and {come_words}; results are "
-            f"{late}, and more so with each batch; give it more cores (`buckets size CONF --rate {rate}` says how many), "
-            "a machine that is less busy, or fewer events"
+            f"{late}, and more so with each batch; give it more cores (`buckets size CONF --rate {rate}` says how "
+            "many), a machine that is less busy, or fewer events"
         )
     if pace["busy"] < _WAITS:
         why = f"it is at work for {pace['busy']:.0%} of the time, and then waits: shorten trigger.interval"
