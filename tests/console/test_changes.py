@@ -136,7 +136,7 @@ def test_two_tabs_do_not_overwrite_one_another(open_page, changing, copied):
 
 def test_nothing_to_change_is_said(page, changing):
     page.goto(f"{changing.url}/rules/change?what=resume&id=large")
-    expect(page.locator("main")).to_contain_text("Nothing differs")
+    expect(page.locator("main")).to_contain_text("already has.")
     expect(page.get_by_role("button", name="Change 0 rules")).to_be_disabled()
 
 
