@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("buckets", "docs", "tests", "schemas", "conf", "pyproject.toml", "README.md", "CONTRIBUTING.md")
+COPIED = ("buckets", "docs", "tests", "schemas", "conf", "pyproject.toml", "Makefile", "README.md", "CONTRIBUTING.md")
 UNCOPIED = shutil.ignore_patterns("__pycache__", "*.ipynb", ".build", "site")
 RECIPE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("### Add a function")[2].partition("\n#")[0]
 FILES = dict(re.findall(r"`(\S+\.py)`:\n\n```python\n(.*?)```", RECIPE, re.DOTALL))
