@@ -31,7 +31,7 @@ _NOT_COUNTED: Final = PlainValue(None, None, "the event itself does not count, o
 
 
 def weights(ages_ms: Int64s, half_life_ms: int) -> Int64s:
-    """Return the weights of events of some ages, at least 0, times `10**WEIGHT_DIGITS`: int64."""
+    """Return the weights of events of these ages (0 or more), times `10**WEIGHT_DIGITS`: int64."""
     near = np.exp2(-(ages_ms / half_life_ms)) * 10**WEIGHT_DIGITS
     found: Int64s = np.rint(near).astype(np.int64)
     for index in np.flatnonzero(np.abs(near - np.floor(near) - 0.5) < _NEAR_HALF).tolist():

@@ -15,7 +15,7 @@ ENOUGH_DIGITS: Final = 400
 
 @dataclass(frozen=True)
 class CountedEvents:
-    """The events that an aggregate counts, by time and those of one time as they arrived."""
+    """The events that an aggregate counts, by time, then by arrival."""
 
     times_ms: Sequence[int]  # when each happened
     # the value of each: an integer of a measure or a `long`, a text, or a boolean; of a sequence which steps it passes;

@@ -24,7 +24,7 @@ ARCHIVE = "archive"  # With the identity of a checkpoint, the name under which i
 
 
 def check_archive(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | None) -> bool:
-    """See that the next batch of a checkpoint follows what is archived, or that nothing is; says whether it is there.
+    """Check that the next batch follows what is archived, if anything is; return whether the archive exists.
 
     Raises:
         BucketsError: the archive is another's, or lacks batches that the job has scored without it.

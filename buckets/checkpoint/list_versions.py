@@ -67,7 +67,7 @@ class ListVersions:
         return self._of(name).read(number, reader_of(ListVersion))
 
     def index(self, name: str, number: int) -> ListIndex:
-        """Return a list as it is in a version. Cost: of the versions since the one read before, or since the base."""
+        """Return a list as of a version. Cost: that of the versions since the last one read, or since the base."""
         version, known = self.version(name, number), self._read.get(name)
         if known is not None and known[0] == version:
             return known[1]

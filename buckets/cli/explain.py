@@ -49,7 +49,7 @@ def show(explanation: Explanation) -> None:
         rule = [*shown["rule"], *([f"its windows: {shown['warmth']}"] if shown["warmth"] else [])]
         section(f"The rule in version {shown['ruleset_version']} of the rules", ((text, 0) for text in rule))
     if shown["policy"]:
-        section("Its policy", ((text, 0) for text in shown["policy"]))
+        section("Alert policies", ((text, 0) for text in shown["policy"]))
     if shown["parts"]:
         parts = ((f"{_MARKS[part['truth']]:>3}  {part['text']}", part["depth"]) for part in shown["parts"])
         section("The condition", parts)
@@ -97,7 +97,7 @@ def explain(
     alert_id: Annotated[str | None, typer.Argument(metavar="[ALERT_ID]", help="The alert to explain.")] = None,
     event: Annotated[str | None, typer.Option(help="Instead of an alert: the id of an event.")] = None,
     rule: Annotated[str | None, typer.Option(help="The rule to explain at that event.")] = None,
-    at: Annotated[str | None, typer.Option(help="When the event happened, where several have its id.")] = None,
+    at: Annotated[str | None, typer.Option(help="When the event happened, if several share its id.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All events of each window, however many.")] = False,
     as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option(help="Write a page with a chart to this file.")] = None,

@@ -1,4 +1,4 @@
-"""The command `buckets schema import`: an event schema made of one that messages are written with."""
+"""The command `buckets schema import`: an event schema made from the schema that messages are written with."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,10 +36,10 @@ def import_schema(
         Literal["debezium"] | None, typer.Option(help="The envelope around the event, as in source.envelope.")
     ] = None,
 ) -> None:
-    """Print an event schema made of the newest version of a subject, or of a file.
+    """Print an event schema made from the newest version of a subject, or from a file.
 
-    Each field that can be one becomes an attribute or a measure; comments at
-    the end name the others. Remove what no rule needs.
+    Each field that fits becomes an attribute or a measure; comments at the end
+    name the rest. Remove what no rule needs.
 
     \b
     Examples:

@@ -53,7 +53,8 @@ def size(
     Nothing is started. The numbers follow from the rules, shards, trigger and
     Spark settings of the configuration, and from constants fitted on one
     machine. All keys are assumed to be equally busy; if some are much busier,
-    fewer are cold. Each grouping has the keys of --keys, and gets every event.
+    the state of fewer keys has to be read from the store, and a job needs less.
+    Each grouping has the keys of --keys, and gets every event.
 
     \b
     Examples:

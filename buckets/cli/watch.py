@@ -161,7 +161,7 @@ def _figures_table(data: Status) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     table.add_row("events/s", f"{minute['events_per_s']:,.0f}  {bars(minute['events_by_second'])}")
-    table.add_row("delay", quantiles_text(minute["latency_ms"]) or "not known of this source")
+    table.add_row("delay", quantiles_text(minute["latency_ms"]) or "not known for this source")
     table.add_row("batches", _batches(minute))
     table.add_row("behind", _behind(data["lag"]))
     for row in _details(data):

@@ -36,14 +36,13 @@ def _timeout_ms(value: int) -> int:
 
 
 class WebhookSettings(Settings):
-    """Where alerts go over HTTP, each in a request of its own, signed as Standard Webhooks says.
+    """Where alerts go over HTTP, one request each, signed as Standard Webhooks specifies.
 
     Attributes:
         url: where they are posted.
         secret: what they are signed with: `whsec_` and at least 24 bytes in base64; never shown. Left out: they are
             not signed.
-        timeout: how long an alert may take from connecting to the code of the answer, all waits together; at least
-            100ms, and 1h at most.
+        timeout: how long an alert may take in all, from connecting to the status code; at least 100ms, and 1h at most.
         connections: how many alerts are sent at once, each over a connection of its own; alerts of one key stay in
             order.
         give_up_after: the age at which an alert is given up, and written to the file of undelivered alerts.

@@ -110,7 +110,7 @@ class People:
         return name.strip("[]").lower() in self._hosts
 
     def person(self, request: Request, session: Session) -> Person | None:
-        """Return who has sent a request; None where nobody has signed in who would have to."""
+        """Return who has sent a request; None if sign-in is required and nobody has signed in."""
         token, header = self.settings.token, self.settings.trusted_user_header
         is_bearer = self.is_token(_header(request, "authorization").removeprefix("Bearer "))
         if header is not None:

@@ -286,7 +286,7 @@ def _job_words(site: Site) -> dict[str, str]:
     at = f"batch {batch['batch_id']:,} · rules v{batch['ruleset_version']}" if batch else ""
     schema = schema_news(live.data)
     of_events = f"schema v{schema['version']}" if batch and schema else ""
-    words = {"running": "live", "stopped": "stopped", "silent": "silent", "gone": "gone"}[state]
+    words = {"running": "live", "stopped": "stopped", "silent": "not responding", "gone": "died"}[state]
     return {"state": state, "words": " · ".join(part for part in (words, at, of_events) if part)}
 
 

@@ -109,7 +109,7 @@ def begin(edges: Edges) -> None:
 
 @leaf
 def make_way(edges: Edges, cell) -> None:
-    """Move along with the cells after one that was inserted."""
+    """Shift the edges past a cell that was inserted."""
     for window in range(edges.start.shape[0]):
         edges.start[window] += cell < edges.start[window]
         edges.end[window] += cell < edges.end[window]

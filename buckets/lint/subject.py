@@ -31,7 +31,7 @@ _KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolea
 def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
     """Return what is known of the fields of the events that a rule looks at.
 
-    It does not see an event with a null in a field that it groups by.
+    The rule never sees an event with a null in a grouping field.
     """
     if schema is None:
         return Facts()

@@ -30,7 +30,7 @@ _WAITS = 0.5  # A job that is at work for less of the time waits for its trigger
 
 
 def never_ran(conf: Path, checkpoint: Path) -> str:
-    """Say that there is no status."""
+    """Say that a job has never run."""
     return (
         f"job {conf}: has never run, there is no status in its checkpoint {checkpoint}; "
         f"start it with `buckets run {conf}`"
@@ -47,7 +47,7 @@ def state_line(conf: Path, checkpoint: Path, live: Live | None, now_ms: int) -> 
     if state == "running":
         return f"job {conf}: runs, {process}, since {clock_text(data['started_ms'])} UTC"
     if state == "silent":
-        return f"job {conf}: has said nothing since {written}; {process} hangs, or its machine is gone"
+        return f"job {conf}: has not reported since {written}; {process} hangs, or its machine is down"
     remedy = f"start it again with `buckets run {conf}`"
     if state == "gone":
         return f"job {conf}: is not running, {process} died after {written}; {remedy}"
@@ -102,15 +102,15 @@ def pace_line(data: Mapping[str, Any]) -> str:
     pace = data["pace"]
     late = "late" if pace["delay_ms"] is None else f"{spoken_duration(pace['delay_ms'])} late"
     if state == CATCHES_UP:
-        return f"the job catches up: results are still {late}, and less so with each batch; wait"
+        return f"the job is catching up: results are still {late}, less with each batch; nothing to do but wait"
     if state == FALLS_BEHIND:
         come = pace["come_per_s"]
-        come_words = "more come" if come is None else f"about {come:,.0f} come"
+        come_words = "more arrive" if come is None else f"about {come:,.0f} arrive"
         rate = "RATE" if come is None else f"{come:.0f}"
         return (
-            f"the job falls behind: {pace['done_per_s']:,.0f} events/s are done and {come_words}; results are {late}, "
-            f"and more so with each batch; give it more cores (`buckets size CONF --rate {rate}` says how many), a "
-            "machine that is less busy, or fewer events"
+            f"the job is falling behind: it does {pace['done_per_s']:,.0f} events/s, and {come_words}; results are "
+            f"{late}, and more so with each batch; give it more cores (`buckets size CONF --rate {rate}` says how "
+            "many), a machine that is less busy, or fewer events"
         )
     if pace["busy"] < _WAITS:
         why = f"it is at work for {pace['busy']:.0%} of the time, and then waits: shorten trigger.interval"

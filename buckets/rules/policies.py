@@ -270,7 +270,7 @@ class RequireWarm(AlertPolicy[bool]):
 
 
 class Cooldown(AlertPolicy[int]):
-    """Holds back alerts earlier than the greatest time of an alert of the key and so many ms."""
+    """Holds back alerts until a given number of ms after the latest alert of the key, by event time."""
 
     field = "cooldown"
     held_by = "cooldown"

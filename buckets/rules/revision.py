@@ -241,7 +241,7 @@ def _made(change: RuleChange, before: Rule | None, after: Rule | None, kind: Kin
 
 STEPS: Final[tuple[State, ...]] = ("DRAFT", "SHADOW", "ACTIVE")  # The states of a release, in their order
 MEANINGS: Final[dict[str, str]] = {
-    "DRAFT": "it is known, and not in force: nothing is kept or evaluated for it",
+    "DRAFT": "it is saved but not in force: nothing is stored or evaluated for it",
     "SHADOW": "it is evaluated for every event, and its alerts go to shadow_alerts only",
     "ACTIVE": "it is evaluated for every event, and alerts",
 }

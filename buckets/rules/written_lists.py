@@ -28,7 +28,7 @@ Found = Mapping[tuple[str, str], Expression]
 
 
 def linked(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return rules as they are evaluated: a feature for each rule that writes a list stands for a look into it."""
+    """Return rules as evaluated: a look into a list becomes a feature for each rule that writes it."""
     known = tuple(rules)
     writers: dict[str, list[Rule]] = {}
     for rule in known:

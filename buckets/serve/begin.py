@@ -47,7 +47,7 @@ _LOOK_EVERY_S = 0.05
 
 
 def read_entries(checkpoint: Path, stopping: Event) -> tuple[int, pa.Table]:
-    """Return a batch that has ended just now, and what lies in all stores after it, as `one_store` takes it.
+    """Return a batch that has just ended and the contents of all stores after it, as `one_store` takes them.
 
     Raises:
         BucketsError: it cannot be read, or is not wanted any more.

@@ -181,7 +181,7 @@ def _beside(rows: pa.Table, table: FeatureTable, scored: BatchResults) -> Iterat
 
 
 def _shared_keys(work: _Work, frame: DataFrame) -> list[str]:
-    """Return the columns that are in all keys of all groups, and by whose values these can be told apart."""
+    """Return the columns that are in all keys of all groups, and whose values distinguish these keys."""
     schema, groups = work.scorer.schema, work.rule_set.groups
     names = Counter(name.casefold() for name in frame.columns)  # Spark tells no capitals apart.
     return [

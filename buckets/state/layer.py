@@ -38,7 +38,7 @@ def _segment_key(number: int) -> bytes:
 
 
 def begin_log(store: Entries) -> None:
-    """Begin the log of a shard whose entries were put into its store; a shard without a log has no entries."""
+    """Begin the log of a shard whose store already has entries; without a log, a shard counts as empty."""
     store.put([(LOG, LogManifest(_RANDOM_TEXT(), 0, 0, False, ((_RANDOM_TEXT(), 0),)).encode())])
 
 

@@ -115,7 +115,7 @@ def test_a_job_that_has_stopped_says_so(buckets, conf, checkpoint):
     [
         ({"failure": "no broker answers"}, "is not running, it failed at"),
         ({"ended_ms": None, "pid": 2**22 + 1}, "is not running, process 4194305 on"),
-        ({"ended_ms": None, "written_ms": 0}, "has said nothing since 1970-01-01 00:00:00 UTC"),
+        ({"ended_ms": None, "written_ms": 0}, "has not reported since 1970-01-01 00:00:00 UTC"),
     ],
 )
 def test_a_job_that_has_failed_died_or_fallen_silent_says_so(buckets, conf, checkpoint, fields, said):

@@ -61,7 +61,7 @@ def test_a_draft_is_saved_and_does_not_replace_what_is_in_force(page, changing, 
     page.go_back()
     text.fill(text.input_value().replace("rule_id: large", "rule_id: larger").replace("'100'", "'500'"))
     page.get_by_role("button", name="Save as a draft").click()
-    expect(page.locator("main")).to_contain_text("it is known, and not in force")
+    expect(page.locator("main")).to_contain_text("it is saved but not in force")
     assert "larger" not in rules_of(copied)
     confirm(page)
     rule = rules_of(copied)["larger"]

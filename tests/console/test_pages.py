@@ -134,7 +134,7 @@ def test_a_key_has_its_events_windows_and_how_near_rules_were(page, shown, fault
     expect(page.locator("#key-events circle")).to_have_count(60)
     assert faults_of(page) == []
     page.goto(shown.url + "/key?field=payer&value=nobody")
-    expect(page.get_by_text("Nothing of it is in the archive.")).to_be_visible()
+    expect(page.get_by_text("The archive has no events of this key.")).to_be_visible()
     page.goto(shown.url + "/key?field=account&value=x")
     expect(page.get_by_role("alert")).to_contain_text("is a whole number")
 
@@ -165,7 +165,7 @@ def test_hostile_texts_are_texts(page, shown):
     page.get_by_text(EVIL_RULE, exact=True).click()
     expect(page.locator("h1")).to_contain_text(EVIL_RULE)
     expect(page.get_by_text(EVIL, exact=True)).to_be_visible()
-    page.get_by_role("link", name="all of them").click()
+    page.get_by_role("link", name="See all").click()
     expect(page.locator("tbody")).to_contain_text(EVIL)
     assert "\u202e" not in page.content()
     page.locator("tbody a.none, tbody td:nth-child(3) a").first.click()
@@ -177,7 +177,7 @@ def test_hostile_texts_are_texts(page, shown):
 def test_all_is_done_with_a_keyboard(page, shown):
     page.goto(shown.url)
     page.keyboard.press("Tab")
-    expect(page.get_by_text("to the content")).to_be_focused()
+    expect(page.get_by_text("Skip to content")).to_be_focused()
     page.keyboard.press("g")
     page.keyboard.press("a")
     page.wait_for_url("**/alerts")

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("buckets", "docs", "tests", "schemas", "conf", "pyproject.toml", "README.md", "CONTRIBUTING.md")
+COPIED = ("buckets", "docs", "tests", "schemas", "conf", "pyproject.toml", "Makefile", "README.md", "CONTRIBUTING.md")
 UNCOPIED = shutil.ignore_patterns("__pycache__", "*.ipynb", ".build", "site")
 RECIPE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("### Add a function")[2].partition("\n#")[0]
 FILES = dict(re.findall(r"`(\S+\.py)`:\n\n```python\n(.*?)```", RECIPE, re.DOTALL))
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", RECIPE, re.DOTALL | re.MULTILINE)
 COMMANDS = next(block for language, block in BLOCKS if not language).splitlines()
-WRITTEN = {"schemas/rule-change-v1.json"}
+WRITTEN = {"schemas/rule-change-v1.json", "docs/pages/reference/functions.md"}
+LISTED = "docs/pages/guides/write-rules.md"
+"""The page whose first example names the functions of the short form."""
 PAGE = 'python -c "from docs.reference import aggregates; print(aggregates.page())"'
 
 RANGE = '''"""The largest value less the smallest one."""
@@ -113,11 +115,15 @@ def test_an_aggregate_is_one_file_and_its_test(copy):
     before = texts(copy)
     for name, text in (FILES | OF_NEW_KIND).items():
         (copy / name).write_text(text, encoding="utf-8")
+    (names,) = re.findall(r"`(avg \|[^`]*)`", RECIPE)
+    page, found = re.subn(r"(?m)^    # avg \|.*$", f"    # {names}", (copy / LISTED).read_text(encoding="utf-8"))
+    assert found == 1
+    (copy / LISTED).write_text(page, encoding="utf-8")
     (published, tests) = COMMANDS
     run(copy, published)
     assert "passed" in run(copy, f"{tests} -p no:cacheprovider")
     after = texts(copy)
-    assert {name for name in after if after[name] != before.get(name)} - WRITTEN == {*FILES, *OF_NEW_KIND}
+    assert {name for name in after if after[name] != before.get(name)} - WRITTEN == {*FILES, *OF_NEW_KIND, LISTED}
     assert "| `largest` | The largest value. | number | of no event |" in run(copy, PAGE)
     schema = after["schemas/rule-change-v1.json"].decode()
     assert schema.count('"largest"') == 2

@@ -67,7 +67,7 @@ def promote(
 ) -> None:
     """Take a rule to the next step of its release, and say what is known of it.
 
-    The steps are DRAFT (known, not in force), SHADOW (on trial), ACTIVE with a
+    The steps are DRAFT (saved, not in force), SHADOW (on trial), ACTIVE with a
     rollout (alerts for a share of keys) and ACTIVE for all keys.
 
     \b
@@ -346,8 +346,8 @@ def rollback(
 ) -> None:
     """Give all rules the definitions that they had in an earlier version.
 
-    It is a new version: numbers go on, nothing of the history is lost, and
-    rules that the earlier version did not have are deleted.
+    This makes a new version, and the history is kept. Rules that the earlier
+    version did not have are deleted.
 
     \b
     Examples:

@@ -105,7 +105,7 @@ def make(asked: Asked) -> Onward:
     check_reason(reason)
     rules, plan = _planned(asked, _fields(asked), reason)
     if asked.given("seen") != _mark(rules):
-        message = "somebody has changed the rules since you looked; look at what it does now, and make it then"
+        message = "somebody has changed the rules since; review the change again, then confirm it"
         raise BucketsError(message)
     made = len(rules.change(plan.asked).made)
     done = f"{counted(made, 'rule')} changed, from the next batch on" if made else "Nothing had to be changed"
@@ -118,7 +118,7 @@ def _planned(asked: Asked, fields: dict[str, str], reason: str) -> tuple[JobRule
         message = f"what: there is no change {fields.get('what', '')!r}; go on from the page of a rule"
         raise BucketsError(message)
     if not asked.person.may(role):
-        message = f"{asked.person.name} may only look, or not change this: it needs the role {role}"
+        message = f"{asked.person.name} may not make this change: it needs the role {role}"
         raise BucketsError(message)
     rules = asked.site.rules()
     return rules, planner(Planning(asked.site, rules, fields, asked.person.name, reason))
@@ -169,7 +169,7 @@ def _roll_back(planning: Planning) -> ChangePlan:
         raise BucketsError(message)
     then, signed = read_version(job, int(text)), {"author": planning.author, "reason": planning.reason}
     asked = rollback(planning.rules.rules, then.rules, job.event_schema, **signed)
-    notes = ["It is a new version: numbers go on, and nothing of the history is lost."]
+    notes = ["This makes a new version; the history is kept."]
     return ChangePlan(f"All rules as they were in version {int(text)}", asked, notes)
 
 
@@ -182,7 +182,8 @@ def _snooze(planning: Planning) -> ChangePlan:
     reason = planning.reason or "not said yet"
     new = new_snooze({"key": key, "until": until, "author": planning.author, "reason": reason})
     of = "all its keys" if key is None else key_words(key)
-    notes = [f"Alerts of {of} are not raised; held_alerts keeps them. It counts event times, from the next batch on."]
+    what = f"Alerts for {of} are not raised but kept in held_alerts, from the next batch on."
+    notes = [f"{what} The end is an event time."]
     title = f"{rule.rule_id}: snooze {of} until {time_text(moment_ms(until))} UTC"
     return planning.put(title, _changed(planning, key, lambda kept: with_snooze(kept, new, now)), notes)
 

@@ -29,11 +29,11 @@ _SEVERAL = -1
 def seen_partitions(
     partitioned: "Partitioned", groups: Sequence[str], source: pa.StringArray
 ) -> dict[str, list[tuple[int, int]]]:
-    """Return sampled keys of each group, and the partitions in which a piece of a batch has them.
+    """Return sampled keys of each group, with the partitions where they occur in a piece of a batch.
 
     Args:
         partitioned: the keys of the piece.
-        groups: the name of each group; empty of one that is left out.
+        groups: the name of each group; empty for a group that is left out.
         source: the topic and partition of each event.
     """
     of_keys, data, of_rows, events = partitioned.stretches(_SHARD)
