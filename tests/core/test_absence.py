@@ -117,6 +117,18 @@ def test_an_order_is_told_of_at_the_event_that_moves_the_clock_past_its_time(ste
     assert len(told) == len(set(told))
 
 
+def test_an_event_that_takes_the_place_of_another_tells_of_what_that_one_told():
+    kinds, times = ["order", None, None], [0, 2_000, 2_000]
+    rows = [
+        {"id": f"e{at}", "time": time, "k": "x", "kind": kind, "amount": 1}
+        for at, (time, kind) in enumerate(zip(times, kinds, strict=True))
+    ]
+    for collision, told in (("keep", [None, "2.000", None]), ("replace", [None, "2.000", "2.000"])):
+        engine = buckets.EngineSettings.model_validate({"collision": collision})
+        found = buckets.Evaluator([rule()], SCHEMA, engine).recorded(events(rows)).evaluations.to_pylist()
+        assert [json.loads(each["terms"])[0]["value"] for each in found] == told
+
+
 def long_stream(seed: int, size: int, lateness_ms: int) -> list[Row]:
     random, rows, clock_ms = np.random.default_rng(seed), [], 1_000_000
     for number in range(size):

@@ -156,7 +156,7 @@ class Timelines(Oracle):
             return is_last_step(rows, *step_tests(written))
         if written["function"] == "absence":
             came = sorted((self._row(each) for each in self.events[event.key]), key=lambda row: row["t"])
-            return unanswered_s(feature.feature, [row for row in came if row is not own], own, clock_ms, written)
+            return unanswered_s(feature.feature, [row for row in came if row is not own], own, written)
         return computed(feature.feature, rows, own)
 
     def _counted(self, feature: NamedFeature, event: Event, counts: Callable[[Row, Row], bool]) -> list[Row]:
@@ -243,17 +243,16 @@ def is_last_step(rows: list[Row], steps: list[Callable[[Row], bool]], without: C
     return chains[-1] is not None and steps[-1](rows[-1])
 
 
-def unanswered_s(
-    feature: Feature, came: list[Row], own: Row, clock_ms: int | None, written: Mapping[str, Any]
-) -> Decimal | None:
-    """How many seconds before an event the first step was whose time its key's clock passes with it, unanswered."""
+def unanswered_s(feature: Feature, came: list[Row], own: Row, written: Mapping[str, Any]) -> Decimal | None:
+    """How many seconds before an event the first step was whose time is over with it, unanswered.
+
+    It was not over with the latest event before; one whose place this event has taken does not count.
+    """
     (step,), without = step_tests(written)
     assert feature.within_ms is not None
     for at, row in enumerate(came):
         last_ms = row["t"] + feature.within_ms
-        is_told = (
-            clock_ms is not None and clock_ms <= last_ms < own["t"] and own["t"] - row["t"] <= feature.window.reach_ms
-        )
+        is_told = came[-1]["t"] <= last_ms < own["t"] and own["t"] - row["t"] <= feature.window.reach_ms
         if step(row) and is_told and not any(without(each) and each["t"] <= last_ms for each in came[at + 1 :]):
             return Decimal(own["t"] - row["t"]) / 1000
     return None
