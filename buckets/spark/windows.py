@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from buckets.engine.batch import payload
 from buckets.engine.batch.payload import PASSING
-from buckets.engine.batch.shard_events import ShardEvents, joined_shards, unpack_shard
+from buckets.engine.batch.shard_events import ShardEvents, ShardPayload, joined_shards, unpack_shard
 from buckets.engine.stages.accounting import shard_count
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer, passing
+from buckets.engine.stages.shard_plans import shard_plans
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Entries, Section, ShardStore
-from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
 from buckets.spark.machine_caches import MOST_MAPPED, caches_of_worker
 from buckets.spark.spilled import beyond_share
@@ -35,11 +35,15 @@ def score_stage(bounds: Bounds) -> Stage:
     """Return what turns a partition's messages to shards, in `fan_out.COLUMNS`, into rows of `PRODUCED`."""
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        messages: dict[int, list[bytes]] = {}
+        messages, passed = dict[int, list[bytes | ShardPayload]](), list[bytes]()
         for batch in batches:
             for shard, message in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                messages.setdefault(shard, []).append(message)
-        if messages:
+                if shard == PASSING:
+                    passed.append(message)
+                else:
+                    sent = unpack_shard(message) if message[:1] == payload.SHARD else message
+                    messages.setdefault(shard, []).append(sent)
+        if messages or passed:
             connection, terms, rule_set = StateConnection.of_task(), terms_of_task(), rule_set_of_task()
             caches_of_worker().let_go()
             scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
@@ -53,9 +57,11 @@ def score_stage(bounds: Bounds) -> Stage:
                 shares = max(1, terms.engine.shards // max(1, len(layers)))
                 return as_rows(_kept(beyond_share(scored, shares, rule_set, terms), layers))
 
-            yield kept(map(passing, messages.pop(PASSING, ())), {})
+            if passed:
+                yield kept(map(passing, passed), {})
             shards = sorted(messages)
-            together = _together([messages[shard] for shard in shards], rule_set)
+            group_ids = shard_plans(rule_set, terms.event_schema, terms.engine).group_ids
+            together = _together([messages[shard] for shard in shards], group_ids)
             if together is not None:
                 layers, stores = zip(*map(opened, shards), strict=True)
                 scored = scorer.score_together(together, rule_set, stores, [None] * len(stores))
@@ -86,14 +92,11 @@ def _store(entries: Entries, pages: Entries) -> ShardStore:
     )
 
 
-def _together(messages: Sequence[Sequence[bytes]], rule_set: RuleSet) -> ShardEvents | None:
+def _together(sent: Sequence[Sequence[bytes | ShardPayload]], group_ids: Sequence[str]) -> ShardEvents | None:
     """Return what several shards are sent, for one call; None if that or they are many, or something is filled."""
-    if not 1 < len(messages) <= MOST_MAPPED or any(
-        message[:1] != payload.SHARD for of_shard in messages for message in of_shard
-    ):
-        return None
-    pieces = [[*map(unpack_shard, of_shard)] for of_shard in messages]
-    return joined_shards(pieces, [group.group_id for group in rule_set.groups])
+    pieces = [[each for each in of_shard if isinstance(each, ShardPayload)] for of_shard in sent]
+    is_filled = [*map(len, pieces)] != [*map(len, sent)]
+    return None if is_filled or len(sent) > MOST_MAPPED else joined_shards(pieces, group_ids)
 
 
 def _kept(produced: Iterable[Produced], layers: Mapping[int, Layer]) -> Iterator[Produced]:

@@ -33,6 +33,10 @@ SCHEMA = bs.schema(
         "derive": {"town": "upper(`shop.name`)", "gross": "round(amount * 1.19, 2)"},
     }
 )
+OF_PAYER = {
+    "shops": {"function": "count_distinct", "of": "shop.name", "window": "5m"},
+    "largest": {"function": "max", "of": "amount", "window": "1m", "where": "kind = 'a'"},
+}
 RULES = bs.rules(
     [
         {
@@ -48,8 +52,7 @@ RULES = bs.rules(
             "rule_id": "many",
             "group_by": ["payer"],
             "features": {
-                "shops": {"function": "count_distinct", "of": "shop.name", "window": "5m"},
-                "largest": {"function": "max", "of": "amount", "window": "1m", "where": "kind = 'a'"},
+                **OF_PAYER,
                 "same": {"function": "count", "window": "2m", "group_by": ["payer", "shop.name"]},
                 "of_shop": {"function": "avg", "of": "amount", "window": "1m", "group_by": ["shop.name"]},
                 "of_role": {"function": "sum", "of": "amount", "window": "2m", "group_by": ["kind AS payer"]},
@@ -71,8 +74,7 @@ OF_PAYERS = bs.rules(
             "rule_id": "of payers",
             "group_by": ["payer"],
             "features": {
-                "shops": {"function": "count_distinct", "of": "shop.name", "window": "5m"},
-                "largest": {"function": "max", "of": "amount", "window": "1m", "where": "kind = 'a'"},
+                **OF_PAYER,
                 "same": {"function": "count", "window": "2m", "group_by": ["payer", "kind"]},
                 "of_role": {
                     "function": "sum",

@@ -279,11 +279,11 @@ class ShardEvents:
 
 
 def joined_shards(sent: Sequence[Sequence[ShardPayload]], group_ids: Sequence[str]) -> ShardEvents | None:
-    """Return what shards are sent, for one call that scores all of them; None if it is much.
+    """Return what several shards are sent, for one call that scores all of them; None if it is much, or one alone.
 
     `group_ids` are all groups, in order.
     """
-    if sum(len(piece.rows) for pieces in sent for piece in pieces) > MOST_TOGETHER:
+    if len(sent) < 2 or sum(len(piece.rows) for pieces in sent for piece in pieces) > MOST_TOGETHER:
         return None
     return ShardEvents.joined([ShardEvents.of(pieces, group_ids) for pieces in sent])
 

@@ -14,12 +14,13 @@ from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import one_dead_letter_per_event
 from buckets.engine.batch.payload import PASSING
-from buckets.engine.batch.shard_events import SentEvents, ShardEvents, ShardPayload, joined_shards
+from buckets.engine.batch.shard_events import ShardEvents, ShardPayload, joined_shards
 from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.alert_stage import complete_batch
 from buckets.engine.stages.cross_group import FILLS, NO_SOURCES, PARTS, FillSources
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer, evaluation_rows, passing
+from buckets.engine.stages.shard_plans import shard_plans
 from buckets.engine.storage.shard_store import ArenaEntries, DriverStores, InObjects, ShardStore
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
@@ -121,30 +122,24 @@ class InMemoryJob:
         for shard in shards:
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()
-        together = None if filling or not sent else _together(sent, shards, rule_set)
+        group_ids = shard_plans(rule_set, scorer.schema, scorer.engine).group_ids
+        pieces, together = dict[int, list[ShardPayload]](), None
+        if not filling and len(sent) == 1 and sent[0].are_few_and_plain(group_ids):
+            together = ShardEvents.of_all(sent[0])
+        else:
+            pieces = {shard: [each.of_shard(shard) for each in sent if shard in each.shards] for shard in shards}
+            together = None if filling else joined_shards([*pieces.values()], group_ids)
         if together is not None:
             stores = [self.stores[shard] for shard in shards]
             produced += scorer.score_together(together, rule_set, stores, [*map(self.evictions.get, shards)])
         else:
             for shard in shards:
-                payloads = [*_sent_to(shard, sent), *filling.get(shard, ())]
+                payloads = [*pieces.pop(shard), *filling.get(shard, ())]
                 store, going_on = self.stores[shard], self.evictions.get(shard)
                 produced += scorer.score(payloads, rule_set, store, sources_of(shard), going_on)
         results = completed(self.batches if batch_id is None else batch_id, produced, scorer, rule_set, self.driver)
         self.batches += 1
         return results
-
-
-def _sent_to(shard: int, sent: Sequence[SentEvents]) -> list[ShardPayload]:
-    return [each.of_shard(shard) for each in sent if shard in each.shards]
-
-
-def _together(sent: Sequence[SentEvents], shards: Sequence[int], rule_set: RuleSet) -> ShardEvents | None:
-    """Return what all shards are sent, for one call; None if it is much."""
-    group_ids = [group.group_id for group in rule_set.groups]
-    if len(sent) == 1 and sent[0].are_few_and_plain(group_ids):
-        return ShardEvents.of_all(sent[0])
-    return joined_shards([_sent_to(shard, sent) for shard in shards], group_ids)
 
 
 Values = Mapping[tuple[str, bytes], bytes]  # By the names of a store and of a map in it, and a key
