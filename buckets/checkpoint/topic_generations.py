@@ -65,11 +65,12 @@ class TopicGenerations:
     @property
     def live(self) -> list[str]:
         """The topics that are read, as far as an id is known."""
-        return [topic for topic, generations in self.by_topic.items() if not generations[-1].is_gone]
+        return _live(self.by_topic)
 
     def renewed(self, ids: Mapping[str, str]) -> list[str]:
         """Return the topics whose id is not that of the generation that was read last; brokers may know no ids."""
-        known, live = self.by_topic, self.live
+        known = self.by_topic
+        live = _live(known)
         return [topic for topic, now in ids.items() if topic in live and is_another(known[topic][-1].topic_id, now)]
 
     def numbers(self, topics: Iterable[str]) -> dict[str, int]:
@@ -97,7 +98,8 @@ class TopicGenerations:
 
         One that was gone and is there again is another generation, and is read from its beginning.
         """
-        known, live = self.by_topic, self.live
+        known = self.by_topic
+        live = _live(known)
         generations = {topic: TopicGeneration(now) for topic, now in ids.items() if topic not in live}
         new = {topic: (*known.get(topic, ()), each) for topic, each in generations.items() if each.topic_id}
         if new:
@@ -116,6 +118,10 @@ class TopicGenerations:
 
     def _write(self, known: dict[str, tuple[TopicGeneration, ...]]) -> None:
         self._records.write(self._file, {"topics": known}, indent=1)
+
+
+def _live(known: Mapping[str, tuple[TopicGeneration, ...]]) -> list[str]:
+    return [topic for topic, generations in known.items() if not generations[-1].is_gone]
 
 
 def generation_name(topic: str, number: int) -> str:

@@ -8,11 +8,12 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -164,7 +165,7 @@ _EXACT = Context(prec=100)
 
 
 class JsonLines:
-    """Writes rows of outputs as text."""
+    """Writes rows of outputs as text, column by column: a job's results wait for it."""
 
     def __init__(self, rule_set: RuleSet, schema: EventSchema) -> None:
         self._rule_index = {rule.rule_id: index for index, rule in enumerate(rule_set.rules)}
@@ -175,34 +176,52 @@ class JsonLines:
 
     def lines(self, output: str, table: pa.Table) -> Iterator[str]:
         """Yield the rows of an output, in arrival order, rules of one event in the order of the rule file."""
-        for row in self.ordered(table):
-            yield write_json(self.shown(output, row))
+        texts = self.texts(self.ordered(table))
+        if output == EVALUATIONS:
+            del texts["position"]
+        yield from objects(texts)
 
-    def ordered(self, table: pa.Table) -> list[dict[str, Any]]:
-        """Return the rows as plain data, times in ms, in that order."""
+    def ordered(self, table: pa.Table) -> pa.Table:
+        """Return the rows in that order, times in ms."""
         for name in [field.name for field in table.schema if pa.types.is_timestamp(field.type)]:
             table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.int64()))
-        return sorted(table.to_pylist(), key=self._order)
+        rules, groups = (
+            [index.get(each, 0) for each in table[name].to_pylist()] if name in table.column_names else repeat(0)
+            for name, index in (("rule_id", self._rule_index), ("group", self._group_index))
+        )
+        places = (table[name].to_pylist() for name in ("source_order", "source", "position"))
+        keys = [*zip(*places, rules, groups, strict=False)]  # of rules and groups there may be no end
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        return table if order == [*range(len(keys))] else table.take(order)
 
-    def _order(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        rule = self._rule_index.get(row.get("rule_id", ""), 0)
-        return row["source_order"], row["source"], row["position"], rule, self._group_index.get(row.get("group", ""), 0)
+    def texts(self, table: pa.Table) -> dict[str, list[str]]:
+        """Return the fields of `ordered` rows as JSON: keys and events as objects, values with their rule's digits."""
+        texts, names = dict[str, list[str]](), [name for name in table.column_names if name not in _DROPPED]
+        for name in names:
+            kind, values = table.schema.field(name).type, table[name].to_pylist()
+            if pa.types.is_decimal(kind):
+                texts[name] = [*map(self._digits, values, self._scales(table))]
+            else:
+                write = str if name in OBJECTS or pa.types.is_integer(kind) else write_json
+                texts[name] = ["null" if value is None else write(value) for value in values]
+        return texts
 
-    def shown(self, output: str, row: dict[str, Any]) -> dict[str, Any]:
-        """Return a row as it is written: keys and events as objects, values with the digits of their rule."""
-        shown = {name: value for name, value in row.items() if name not in _DROPPED}
-        if output == EVALUATIONS:
-            del shown["position"]
-        for name in OBJECTS:
-            if shown.get(name) is not None:
-                shown[name] = json.loads(shown[name])
-        scale = self._scale.get(row["rule_id"], 0) if "rule_id" in row else self._largest_scale
-        for name, value in shown.items():
-            if isinstance(value, Decimal):
-                unscaled = int(value.scaleb(-int(value.as_tuple().exponent), _EXACT))
-                scaled = unscaled // 10 ** (self._largest_scale + AVERAGE_EXTRA_DIGITS - scale)
-                shown[name] = format_scaled(scaled, scale)
-        return shown
+    def _scales(self, table: pa.Table) -> Iterable[int]:
+        if "rule_id" not in table.column_names:
+            return repeat(self._largest_scale)
+        return [self._scale.get(rule_id, 0) for rule_id in table["rule_id"].to_pylist()]
+
+    def _digits(self, value: Decimal | None, scale: int) -> str:
+        if value is None:
+            return "null"
+        unscaled = int(value.scaleb(-int(value.as_tuple().exponent), _EXACT))
+        return f'"{format_scaled(unscaled // 10 ** (self._largest_scale + AVERAGE_EXTRA_DIGITS - scale), scale)}"'
+
+
+def objects(fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield rows as JSON objects, from the JSON of each field of all rows."""
+    template = ", ".join(f"{write_json(name)}: %s" for name in fields)
+    yield from map(f"{{{template}}}".__mod__, zip(*fields.values(), strict=True))
 
 
 ID = "id"
@@ -225,41 +244,47 @@ class Messages:
         self._fields = {rule.rule_id: list(rule.group_by) for rule in rule_set.rules}
 
     def of(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[Message]:
-        """Yield the rows of an output as messages in JSON; arguments and order as `shown`."""
-        for key, fields, identity in self.shown(output, table, decided_ms):
-            yield Message(key, write_json(fields), identity)
-
-    def shown(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """Yield messages of the rows of an output, in arrival order: key, fields as JSON has them, and identity.
+        """Yield the rows of an output as messages in JSON, in arrival order.
 
         Alerts carry when the batch's results were known, in ms since the epoch.
         """
-        for row in self._lines.ordered(table):
-            version, shown = PUBLISHED[output].version, self._lines.shown(output, row)
-            if version > 1 and shown["value"] is None and shown["count"] == 0:
-                shown["count"] = None  # as the schema has it: of a NULL, no count
-            shown = {"version": version, **shown, "source": row["source"], "position": row["position"]}
-            if "alert_id" in shown:
-                identity = shown["alert_id"]
-                shown |= {
-                    "group_by": self._fields[row["rule_id"]],
-                    "ingested_at": shown.pop(INGESTED, None),
-                    "decided_at": decided_ms,
-                }
-            else:
-                identity = _identity(output, row)
-                shown[ID] = identity
-            yield row.get("key") or row["source"], shown, identity
+        table, version = self._lines.ordered(table), PUBLISHED[output].version
+        texts, sources = self._lines.texts(table), table["source"].to_pylist()
+        if version > 1:  # as the schema has it: of a NULL, no count
+            counted = zip(texts["value"], texts["count"], strict=True)
+            texts["count"] = ["null" if (value, count) == ("null", "0") else count for value, count in counted]
+        every, position = [str(version)] * len(table), texts["position"]
+        if output == EVALUATIONS:  # It comes last
+            del texts["position"]
+        texts = {"version": every, **texts, "source": [*map(write_json, sources)], "position": position}
+        if "alert_id" in texts:
+            identities = table["alert_id"].to_pylist()
+            fields = {rule_id: write_json(names) for rule_id, names in self._fields.items()}
+            texts |= {
+                "group_by": [fields[rule_id] for rule_id in table["rule_id"].to_pylist()],
+                "ingested_at": texts.pop(INGESTED, ["null"] * len(table)),
+                "decided_at": [str(decided_ms)] * len(table),
+            }
+        else:
+            identities = _identities(output, table)
+            texts[ID] = [*map(write_json, identities)]
+        keys = table["key"].to_pylist() if "key" in table.column_names else [None] * len(table)
+        for key, source, value, identity in zip(keys, sources, objects(texts), identities, strict=True):
+            yield Message(key or source, value, identity)
 
 
-def _identity(output: str, row: dict[str, Any]) -> str:
-    """Return the identity of a row other than an alert: its output, position in the source, group or rule, and event.
+_IDENTIFYING = ("source", "position", "group", "rule_id", "key", "event_id", "event_time", "raw")
+
+
+def _identities(output: str, table: pa.Table) -> list[str]:
+    """Return identities of rows that are no alerts: output, position in the source, group or rule, and event.
 
     The event counts because several events may share a position, if a column gives the arrival order.
     """
-    names = ("source", "position", "group", "rule_id", "key", "event_id", "event_time", "raw")
-    parts = write_json([output, *(row.get(name) for name in names)])
-    return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+    none, there = [None] * len(table), table.column_names
+    columns = (table[name].to_pylist() if name in there else none for name in _IDENTIFYING)
+    parts = (write_json([output, *row]).encode() for row in zip(*columns, strict=True))
+    return [hashlib.blake2b(each, digest_size=16).hexdigest() for each in parts]
 
 
 OUTPUTS = (EVALUATIONS, *(output.name for output in columns.OUTPUTS if output.name != EVALUATIONS))

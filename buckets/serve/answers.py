@@ -1,5 +1,6 @@
 """What a call is answered, of what came out for its payment: the decision, alerts as they are published, features."""
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -86,7 +87,8 @@ def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, f
     for output in _ALERTS:
         if output in results:
             table = scored_by.decoder.table(output, results[output])
-            for _, shown, _ in scored_by.messages.shown(output, table, decided_ms):
+            for message in scored_by.messages.of(output, table, decided_ms):
+                shown = json.loads(message.value)
                 if shown["position"] in found:
                     answer = found[shown["position"]]
                     (answer.alerts if output == columns.ALERTS else answer.held).append(shown)

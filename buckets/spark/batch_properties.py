@@ -7,6 +7,7 @@ may see the next. Of lists only the versions travel; tasks read them from the ch
 import json
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 from pyspark import SparkContext, TaskContext
@@ -17,6 +18,7 @@ from buckets.checkpoint.list_versions import lists_in
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
 from buckets.lists.index import Lists
 from buckets.rules.rule_set import RuleSet, decode_rule_set
+from buckets.spark.state_client import state_tasks
 from buckets.stores.location import location
 
 RULES, LISTS, TERMS = "buckets.ruleSet", "buckets.lists", "buckets.terms"
@@ -38,11 +40,15 @@ def set_batch(
     Lists are a checkpoint and versions by name; `spill` is a folder for payloads that are too large for the driver, and
     how many bytes of all may come to it.
     """
-    context.setLocalProperty(RULES, rule_set)
-    context.setLocalProperty(TERMS, terms.model_dump_json())
-    context.setLocalProperty(LISTS, json.dumps([str(lists[0]), dict(lists[1])]))
-    context.setLocalProperty(FILLS, json.dumps(list(fills.items())))
-    context.setLocalProperty(SPILL, json.dumps([str(spill[0]), spill[1]]))
+    properties = {
+        RULES: rule_set,
+        TERMS: terms.model_dump_json(),
+        LISTS: json.dumps([str(lists[0]), dict(lists[1])]),
+        FILLS: json.dumps(list(fills.items())),
+        SPILL: json.dumps([str(spill[0]), spill[1]]),
+    }
+    # One call of the JVM, and not five
+    state_tasks(context).setProperties(context._jsc, "\0".join(chain.from_iterable(properties.items())))
 
 
 def spill_of_task() -> tuple[Path, int]:

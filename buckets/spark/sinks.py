@@ -6,6 +6,7 @@ the commits are made. A batch or a task that runs again sends the same ids, and 
 """
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -97,13 +98,12 @@ class OutputSender:
     def send(self, sender: "Sender", rows: pa.Table) -> None:
         """Send rows; the sender's `flush` says whether they have arrived."""
         for some in by_arrival(rows, _ROWS_AT_ONCE):
-            if self.binary is None:
-                for message in self.messages.of(self.output, some, self.decided_ms):
-                    sender.send(self.topic, message.key, message.value, {ID: message.identity})
-                continue
-            prefix, written_in = self.binary
-            for key, fields, identity in self.messages.shown(self.output, some, self.decided_ms):
-                sender.send(self.topic, key, prefix + binary_message(self.output, written_in, fields), {ID: identity})
+            for message in self.messages.of(self.output, some, self.decided_ms):
+                value: str | bytes = message.value
+                if self.binary is not None:
+                    prefix, written_in = self.binary
+                    value = prefix + binary_message(self.output, written_in, json.loads(message.value))
+                sender.send(self.topic, message.key, value, {ID: message.identity})
 
 
 def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch: ScoredBatch) -> None:

@@ -3,6 +3,7 @@
 import json
 from decimal import Decimal
 
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,4 +130,6 @@ def test_a_measure_that_was_null_is_null_in_the_event_of_an_alert():
 def test_a_value_that_is_of_no_rule_has_the_digits_of_the_event_schema():
     writer, digits = JsonLines(first_rule_set([rule()]), SCHEMA), SCHEMA.largest_scale
     stored = Decimal(12).scaleb(-digits).quantize(Decimal(1).scaleb(-digits - 6))
-    assert writer.shown("side", {"event_id": "a", "amount": stored})["amount"] == str(Decimal(12).scaleb(-digits))
+    rows = pa.Table.from_pylist([{"amount": stored, "source": "a", "source_order": 0, "position": 1}])
+    (line,) = writer.lines("side", rows)
+    assert json.loads(line)["amount"] == str(Decimal(12).scaleb(-digits))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import yaml
 from confluent_kafka import Message
 
@@ -132,7 +133,8 @@ class KafkaJob:
             pipeline.batch([[row for _, row in part]])
             lines = JsonLines(pipeline.rule_set, schema)
             for name in columns.TOPICS:
-                found[name] += [lines.shown(name, row) for row in pipeline.output(name)]
+                rows = pa.Table.from_pylist(pipeline.output(name), columns.columns_of(name, schema.largest_scale))
+                found[name] += map(json.loads, lines.lines(name, rows))
         return found
 
 

@@ -3,7 +3,9 @@ package buckets;
 import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 
@@ -11,6 +13,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.Partition;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.java.function.Function2;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.rdd.RDD;
@@ -42,6 +45,7 @@ import scala.Tuple2;
 import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 import scala.reflect.ClassTag;
+import scala.runtime.AbstractFunction2;
 
 /**
  * Tasks beside each of which a version of Spark's own state store is open, and what reads such stores.
@@ -60,6 +64,14 @@ public final class StateTasks {
     private StateTasks() {
     }
 
+    /** Sets local properties of the jobs that this thread starts next: names and values in turns, between bytes of 0. */
+    public static void setProperties(Object ofContext, String namesAndValues) {
+        String[] each = namesAndValues.split("\0", -1);
+        for (int i = 0; i < each.length; i += 2) {
+            ((JavaSparkContext) ofContext).setLocalProperty(each[i], each[i + 1]);
+        }
+    }
+
     /**
      * Runs a batch, whose rows are `(output, rows, payload)`, with the stores as a version has them, and commits the next version.
      *
@@ -70,7 +82,14 @@ public final class StateTasks {
         LogicalPlan plan = frame.queryExecution().analyzed();
         // What foreachBatch gives is a plan of which Spark needs to plan nothing.
         RDD rows = plan instanceof LogicalRDD ? ((LogicalRDD) plan).rdd() : frame.queryExecution().toRdd();
-        return StateServer.keep((Object[]) new StatefulRdd(rows, Stores.of((SparkSession) frame.sparkSession(), folder), version).collect());
+        SparkSession session = (SparkSession) frame.sparkSession();
+        StatefulRdd tasks = new StatefulRdd(rows, Stores.of(session, folder), version);
+        Object[] byTask = (Object[]) session.sparkContext().runJob(tasks, new AllRows(), ANY);
+        ArrayList every = new ArrayList();
+        for (int i = 0; i < byTask.length; i++) {
+            every.addAll((List) byTask[i]);
+        }
+        return StateServer.keep(every.toArray());
     }
 
     /** Returns all entries of a version as a frame of `shard`, `state_key` and `value`; nothing is changed. */
@@ -85,6 +104,18 @@ public final class StateTasks {
     /** Ends what this JVM has for state, which is no more asked for. */
     public static void stop() throws java.io.IOException {
         StateServer.stop();
+    }
+}
+
+/** All rows of a task. Spark's `collect` has closures, and for each batch reads in their classes what they refer to. */
+final class AllRows extends AbstractFunction2 implements Serializable {
+    @Override
+    public Object apply(Object task, Object rows) {
+        ArrayList every = new ArrayList();
+        for (Iterator each = (Iterator) rows; each.hasNext();) {
+            every.add(each.next());
+        }
+        return every;
     }
 }
 
