@@ -111,21 +111,10 @@ class BatchRecords:
             if not file.exists():
                 raise self._records.damage(file, MISSING)
 
-    def keep(self, batch_id: int, record: BatchRecord) -> None:
-        """Write the record of a batch, and forget those that Spark cannot go back to.
-
-        That of a batch that begins is written by the time that `begun` returns.
-        """
+    def begin(self, batch_id: int, record: BatchRecord) -> None:
+        """Begin to write the record of a batch that begins, as `keep` does; `begun` says when it is written."""
         self.begun()
-        beside = tuple(name for name in _SINGLE if (self._records.folder / name).is_file())
-        record = msgspec.structs.replace(record, terms=self._terms.newest(batch_id), beside=beside)
-        self._written = {number: known for number, known in self._written.items() if number == batch_id - 1}
-        self._written[batch_id] = record
-        if record.done:
-            self._batches.write(batch_id, record, is_durable=False)
-            self._batches.remove(batch_id - KEPT_BATCHES)
-        else:
-            self._beginning = self._writer.submit(self._batches.write, batch_id, record)
+        self._beginning = self._writer.submit(self._write, batch_id, self._noted(batch_id, record))
 
     def begun(self) -> None:
         """Wait until the record of a batch that has begun is written; raises what stands in the way of that."""
@@ -136,6 +125,23 @@ class BatchRecords:
         except BaseException:
             self._written = {}
             raise
+
+    def keep(self, batch_id: int, record: BatchRecord) -> None:
+        """Write the record of a batch, and forget those that Spark cannot go back to."""
+        self.begun()
+        self._write(batch_id, self._noted(batch_id, record))
+
+    def _write(self, batch_id: int, record: BatchRecord) -> None:
+        self._batches.write(batch_id, record, is_durable=not record.done)
+        self._batches.remove(batch_id - KEPT_BATCHES)
+
+    def _noted(self, batch_id: int, record: BatchRecord) -> BatchRecord:
+        """Return a record as it is written, which need not be read again."""
+        beside = tuple(name for name in _SINGLE if (self._records.folder / name).is_file())
+        record = msgspec.structs.replace(record, terms=self._terms.newest(batch_id), beside=beside)
+        self._written = {number: known for number, known in self._written.items() if number == batch_id - 1}
+        self._written[batch_id] = record
+        return record
 
     def oldest_lists(self) -> dict[str, int]:
         """Return the oldest version of each list that a batch is recorded with. Cost: of all records."""

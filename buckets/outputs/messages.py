@@ -162,6 +162,7 @@ def crossed(alert: dict[str, Any]) -> str:
 
 _DROPPED = ("source", "source_order")
 _EXACT = Context(prec=100)
+_FLAGS = {None: "null", False: "false", True: "true"}
 
 
 class JsonLines:
@@ -201,6 +202,8 @@ class JsonLines:
             kind, values = table.schema.field(name).type, table[name].to_pylist()
             if pa.types.is_decimal(kind):
                 texts[name] = [*map(self._digits, values, self._scales(table))]
+            elif pa.types.is_boolean(kind):
+                texts[name] = [_FLAGS[value] for value in values]
             else:
                 write = str if name in OBJECTS or pa.types.is_integer(kind) else write_json
                 texts[name] = ["null" if value is None else write(value) for value in values]

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import yaml
 from confluent_kafka import Message
 
@@ -16,8 +15,8 @@ from buckets.config.job import Job, load_job
 from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER
 from buckets.kafka.topics import create_topics
 from buckets.outputs import columns
-from buckets.outputs.messages import JsonLines
 from tests.core.pipeline import Pipeline
+from tests.core.real_messages import messages_of
 from tests.kafka.broker import TestBroker
 from tests.spark.payments import RULES, SCHEMA
 
@@ -131,10 +130,8 @@ class KafkaJob:
             pipeline.rule_set = versions.rule_set(version)
             pipeline.found = {}
             pipeline.batch([[row for _, row in part]])
-            lines = JsonLines(pipeline.rule_set, schema)
-            for name in columns.TOPICS:
-                rows = pa.Table.from_pylist(pipeline.output(name), columns.columns_of(name, schema.largest_scale))
-                found[name] += map(json.loads, lines.lines(name, rows))
+            for name, messages in messages_of(pipeline).items():
+                found[name] += [json.loads(message.value) for message in messages]
         return found
 
 

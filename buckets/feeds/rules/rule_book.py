@@ -203,7 +203,7 @@ class RuleBook:
             return self._current if version == self._current.version else self._versions.rule_set(version)
         self._take_changes(batch_id)
         lists = dict(self._lists.newest())
-        self._batches.keep(batch_id, BatchRecord(self._current.version, (), done=False, lists=lists))
+        self._batches.begin(batch_id, BatchRecord(self._current.version, (), done=False, lists=lists))
         return self._current
 
     def _take_changes(self, batch_id: int) -> None:
