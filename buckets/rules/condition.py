@@ -161,11 +161,28 @@ def _kinds(schema: EventSchema) -> dict[str, Kind]:
 def matches_sql(
     where: SqlFilter, columns: Mapping[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
 ) -> pa.BooleanArray:
-    """Return which rows pass the filter; takes what `filter.matches` takes."""
-    read, at = readable_columns(where.expression.fields(), columns, schema), None
-    if where.lists:
-        at = ListsAt(lists, columns[schema.event_time.field].to_numpy())
-    return matching(where.expression, read, len(next(iter(columns.values()))), at)
+    """Return which rows pass the filter; takes what `filter.matches` takes, or what several filters read of it."""
+    read = columns if isinstance(columns, ReadableColumns) else ReadableColumns(columns, schema)
+    at = ListsAt(lists, read.columns[schema.event_time.field].to_numpy()) if where.lists else None
+    return matching(where.expression, read, len(next(iter(read.columns.values()))), at)
+
+
+class ReadableColumns(dict[str, "pa.Array | Numbers"]):
+    """Fields of events as expressions take them, each made of its column when a filter first asks for it.
+
+    Attributes:
+        columns: as for `filter.matches`.
+    """
+
+    def __init__(self, columns: Mapping[str, pa.Array], schema: EventSchema) -> None:
+        """Make nothing yet."""
+        super().__init__()
+        self.columns, self._scales, self._time = columns, schema.scales, schema.event_time.field
+
+    def __missing__(self, name: str) -> "pa.Array | Numbers":
+        """Make a field."""
+        made = self[name] = readable({name: self.columns[name]}, self._scales, self._time)[name]
+        return made
 
 
 def readable_columns(

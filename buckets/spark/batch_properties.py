@@ -48,7 +48,7 @@ def set_batch(
         SPILL: json.dumps([str(spill[0]), spill[1]]),
     }
     # One call of the JVM, and not five
-    state_tasks(context).setProperties(context._jsc, "\0".join(chain.from_iterable(properties.items())))
+    state_tasks(context, "setProperties")(context._jsc, "\0".join(chain.from_iterable(properties.items())))
 
 
 def spill_of_task() -> tuple[Path, int]:

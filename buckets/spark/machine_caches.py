@@ -5,7 +5,6 @@ Where it cannot be had, since another attempt has it or there is no room, a work
 """
 
 import contextlib
-import dataclasses
 import fcntl
 import hashlib
 import json
@@ -188,7 +187,8 @@ class MappedShard:
         """Mark what lies here as right, and return True; where there was no room for some of it, it stays as it is."""
         if self.memory.has_failed:
             return False
-        written = {"made_by": _made_by(), "sizes": self.memory.sizes(), "cache": dataclasses.asdict(numbers)}
+        cache = vars(numbers) | {"arena": vars(numbers.arena)}
+        written = {"made_by": _made_by(), "sizes": self.memory.sizes(), "cache": cache}
         text = json.dumps(written, separators=(",", ":")).encode()
         os.ftruncate(self._mark, 1)
         os.pwrite(self._mark, _check(text) + text, 1)

@@ -10,6 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,7 @@ class ScoringQuery:
         self.state_sizes = Counter[str]()  # of the state's stores after the latest batch, by Spark's names
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
+        self._beside = ThreadPoolExecutor(1, "topics of a batch")  # What a batch need not wait for at once
         self._has_process = False  # Whether nobody else has things in this process that may become garbage
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
@@ -142,8 +144,14 @@ class ScoringQuery:
         context, encoded = produced.sparkSession.sparkContext, encode_rule_set(rule_set)
         set_batch(context, encoded, terms, lists, fills, (spilled, DRIVER_BYTES))
         scoring.lock.check()
-        batch = score_batch(produced, batch_id, rule_set, terms, stores, self._state_folder, lists_in(*lists))
-        self._check(batch)
+        asked: list[Future[None]] = []
+
+        def ask() -> None:
+            if scoring.guard is not None:
+                asked.append(self._beside.submit(scoring.guard.check))
+
+        batch = score_batch(produced, batch_id, rule_set, terms, stores, self._state_folder, lists_in(*lists), ask)
+        self._check(batch, asked)
         self.state_sizes, scored_s = batch.state, time.perf_counter()
         self._running.progress()
         scoring.checkpoint.batches.begun()
@@ -177,13 +185,16 @@ class ScoringQuery:
             raise OtherColumns(message)
         return terms
 
-    def _check(self, batch: ScoredBatch) -> None:
-        """See that a batch may be written: its accounts balance, it is of the topic, and it arrives in order."""
+    def _check(self, batch: ScoredBatch, asked: Sequence[Future[None]]) -> None:
+        """See that a batch may be written: its accounts balance, it is of the topic, and it arrives in order.
+
+        The topic is `asked` for already.
+        """
         batch.account.check()
         if self._scoring.times is not None:
             self._scoring.times.take(batch.account)
-        if self._scoring.guard is not None:
-            self._scoring.guard.check()
+        for answer in asked:
+            answer.result()
         if self._scoring.order is not None:
             self._scoring.order.check(batch.account.batch_id, batch.account.span)
 

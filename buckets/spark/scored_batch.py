@@ -131,13 +131,17 @@ class Sink(Protocol):
         """Write what a batch produced, once, however often the batch is run."""
 
 
-def run_batch(produced: DataFrame, state_folder: str, version: int) -> tuple[list[Produced], Counter[str]]:
+def run_batch(
+    produced: DataFrame, state_folder: str, version: int, on_read: Callable[[], None] = lambda: None
+) -> tuple[list[Produced], Counter[str]]:
     """Run tasks that put out rows of `windows.PRODUCED`, each with a version of its store, and commit the next.
 
-    Returns what they put out, and sizes of their stores, summed, by Spark's names.
+    `on_read` is called once they have read all. Returns what they put out, and sizes of their stores, summed, by
+    Spark's names.
     """
-    tasks = state_tasks(produced.sparkSession.sparkContext)
-    where = tasks.run(produced._jdf, state_folder, version)
+    run = state_tasks(produced.sparkSession.sparkContext, "run")
+    where = run(produced._jdf, state_folder, version)
+    on_read()
     rows, state = [], Counter[str]()
     for packed in fetch(where):
         end = 1 + packed[0]
@@ -157,14 +161,15 @@ def score_batch(
     stores: DriverStores,
     state_folder: str,
     lists: Lists = NO_LISTS,
+    on_read: Callable[[], None] = lambda: None,
 ) -> ScoredBatch:
     """Score a batch, with one action; where parts of rules are too many for the driver, with another one.
 
     `produced` are rows of `windows.PRODUCED`, which the action computes, `stores` the state on the driver, and
-    `state_folder` is where the state of shards lies.
+    `state_folder` is where the state of shards lies; `on_read` is called once all of the source has been read.
     """
     session = produced.sparkSession
-    rows, state = run_batch(produced, state_folder, batch_id)
+    rows, state = run_batch(produced, state_folder, batch_id, on_read)
     scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists, terms.features)
     arrived = [ArrivedRows.read(row.payload) for row in rows if row.output == ARRIVED]
     has_files = any(spilled(row.payload) is not None for row in rows) or any(each.path for each in arrived)

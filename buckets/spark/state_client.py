@@ -122,10 +122,10 @@ class StateEntries(InColumns):
         return self._connection.call(kind, self._shard, *map(_joined, columns))
 
 
-@lru_cache(maxsize=1)
-def state_tasks(context: SparkContext) -> Any:
-    """Return our class in the driver's JVM, which py4j looks for in three calls."""
-    return context._jvm.buckets.StateTasks  # type: ignore[union-attr]
+@lru_cache(maxsize=4)
+def state_tasks(context: SparkContext, method: str) -> Any:
+    """Return a method of `StateTasks` in the driver's JVM, which py4j looks for in four calls."""
+    return getattr(context._jvm.buckets.StateTasks, method)  # type: ignore[union-attr]
 
 
 def fetch(where: str) -> list[bytes]:

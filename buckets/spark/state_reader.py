@@ -78,11 +78,9 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
 def read_stored(spark: SparkSession, checkpoint: Path, batch_id: int | None = None) -> DataFrame:
     """Read what lies in the stores after a batch, else the last that has ended, the log's segments as they are."""
     record, ended = Checkpoint(checkpoint).job, SourceOffsets(checkpoint).ended if batch_id is None else batch_id
-    tasks = state_tasks(spark.sparkContext)
+    entries = state_tasks(spark.sparkContext, "entries")
     version = 0 if ended is None else ended + 1
-    return DataFrame(
-        tasks.entries(spark._jsparkSession, str(state_folder(checkpoint)), version, record.partitions), spark
-    )
+    return DataFrame(entries(spark._jsparkSession, str(state_folder(checkpoint)), version, record.partitions), spark)
 
 
 def _with_log(stored: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ import json
 import struct
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -135,7 +135,7 @@ class LogManifest:
 
     def encode(self) -> bytes:
         """Write it as JSON."""
-        return json.dumps({"version": MANIFEST_VERSION} | asdict(self), separators=(",", ":")).encode()
+        return json.dumps({"version": MANIFEST_VERSION} | vars(self), separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> "LogManifest":

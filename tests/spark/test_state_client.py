@@ -92,7 +92,7 @@ def test_a_task_that_fails_leaves_the_version_as_it_was(spark, tmp_path):
 def test_tasks_that_read_a_partition_at_once_do_not_exchange_values(spark, tmp_path):
     many = {f"key {number}".encode(): bytes([number % 256]) * (number % 900) for number in range(5_000)}
     run(spark, tmp_path, 0, (many, []), [])
-    stored = DataFrame(state_tasks(spark.sparkContext).entries(spark._jsparkSession, str(tmp_path), 1, 1), spark)
+    stored = DataFrame(state_tasks(spark.sparkContext, "entries")(spark._jsparkSession, str(tmp_path), 1, 1), spark)
     of_first = {(shard, key, value + bytes([shard])) for key, value in many.items() for shard in range(2)}
     for _ in range(3):
         at_once = stored.union(stored).union(stored).collect()

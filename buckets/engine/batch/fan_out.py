@@ -45,6 +45,7 @@ from buckets.events.schema import EventSchema
 from buckets.kernel.keyed_events import ASKS, COUNTS, FILLS
 from buckets.lists.index import NO_LISTS, Lists, ListsAt
 from buckets.rules.completeness import stretches_of
+from buckets.rules.condition import ReadableColumns
 from buckets.rules.filter import matches
 from buckets.rules.group import Group
 from buckets.rules.role import AS, asked_field, asks_alerts, counted_field, has_roles
@@ -310,6 +311,7 @@ def _passed(
         name: column.is_valid().to_numpy(zero_copy_only=False) for name, column in columns.items() if column.null_count
     }
     passed, with_key = np.ones((len(groups), len(events)), np.bool_), []
+    readable = ReadableColumns(columns, schema)
     for number, group in enumerate(groups):
         for name in known.keys() & group.counted_fields:
             passed[number] &= known[name]
@@ -318,7 +320,7 @@ def _passed(
             judged = _judged(events)
             passed[number] = np.where(judged, np.all([judged, *asked], axis=0), passed[number])
         with_key.append(int(np.count_nonzero(passed[number])) if known else len(events))
-        mask = matches(group.where, columns, schema, lists)
+        mask = matches(group.where, readable, schema, lists)
         if mask is not None:
             passed[number] &= mask.to_numpy(zero_copy_only=False)
     return passed, with_key
