@@ -196,7 +196,10 @@ class RuleBook:
         return self._current
 
     def for_batch(self, batch_id: int) -> RuleSet:
-        """Return the rules of a batch, recorded before it runs: those it had when it ran before, or those in force."""
+        """Return the rules of a batch: those it had when it ran before, or those in force.
+
+        Its record, which says so, is written when `BatchRecords.begun` returns.
+        """
         record = self._batches.record(batch_id)
         if record is not None:
             version = record.ruleset_version
