@@ -1,17 +1,15 @@
 """Which rules, lists and terms each batch is scored with, so that a batch that runs again after a crash finds the same.
 
     CHECKPOINT/buckets/terms/000000017.json    the terms from this batch on, until the next such file
-    CHECKPOINT/buckets/batches/000000042.json  the record of a batch, written when it begins and again when it has run
+    CHECKPOINT/buckets/batches/000000042.json  the record of a batch, written before it runs and again when it has run
 
-The first record of a batch is written while the batch runs, and is on the disk, with its name, before any result
-leaves (`begun`), and so is all that the batch before has written there. The second record replaces it, and its name
-waits for the next batch: if the machine fails in between, Spark's note that the batch has ended, which comes later, is
-lost as well, and the batch runs again.
+The first record of a batch is on the disk, with its name, before the batch runs, and so is all that the batch before
+has written there. The second record replaces it, and its name waits for the next batch: if the machine fails in
+between, Spark's note that the batch has ended, which comes later, is lost as well, and the batch runs again.
 """
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +60,6 @@ class BatchRecords:
         self._terms = NumberedRecords(self._records, self._records.folder / "terms", is_own=True)
         self._terms_read: dict[int, dict[str, Any]] = {}
         self._written: dict[int, BatchRecord] = {}
-        self._writer = ThreadPoolExecutor(1, "records of batches")
-        self._beginning: Future[None] | None = None
 
     def newest(self) -> int | None:
         """Return the newest batch that has begun; None where none has."""
@@ -111,37 +107,14 @@ class BatchRecords:
             if not file.exists():
                 raise self._records.damage(file, MISSING)
 
-    def begin(self, batch_id: int, record: BatchRecord) -> None:
-        """Begin to write the record of a batch that begins, as `keep` does; `begun` says when it is written."""
-        self.begun()
-        self._beginning = self._writer.submit(self._write, batch_id, self._noted(batch_id, record))
-
-    def begun(self) -> None:
-        """Wait until the record of a batch that has begun is written; raises what stands in the way of that."""
-        beginning, self._beginning = self._beginning, None
-        try:
-            if beginning is not None:
-                beginning.result()
-        except BaseException:
-            self._written = {}
-            raise
-
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
-        self.begun()
-        self._write(batch_id, self._noted(batch_id, record))
-
-    def _write(self, batch_id: int, record: BatchRecord) -> None:
-        self._batches.write(batch_id, record, is_durable=not record.done)
-        self._batches.remove(batch_id - KEPT_BATCHES)
-
-    def _noted(self, batch_id: int, record: BatchRecord) -> BatchRecord:
-        """Return a record as it is written, which need not be read again."""
         beside = tuple(name for name in _SINGLE if (self._records.folder / name).is_file())
         record = msgspec.structs.replace(record, terms=self._terms.newest(batch_id), beside=beside)
+        self._batches.write(batch_id, record, is_durable=not record.done)
         self._written = {number: known for number, known in self._written.items() if number == batch_id - 1}
         self._written[batch_id] = record
-        return record
+        self._batches.remove(batch_id - KEPT_BATCHES)
 
     def oldest_lists(self) -> dict[str, int]:
         """Return the oldest version of each list that a batch is recorded with. Cost: of all records."""

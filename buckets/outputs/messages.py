@@ -223,7 +223,7 @@ class JsonLines:
 
 def objects(fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield rows as JSON objects, from the JSON of each field of all rows."""
-    template = ", ".join(f"{write_json(name)}: %s" for name in fields)
+    template = ", ".join(f"{write_json(name).replace('%', '%%')}: %s" for name in fields)
     yield from map(f"{{{template}}}".__mod__, zip(*fields.values(), strict=True))
 
 

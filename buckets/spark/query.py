@@ -154,7 +154,6 @@ class ScoringQuery:
         self._check(batch, asked)
         self.state_sizes, scored_s = batch.state, time.perf_counter()
         self._running.progress()
-        scoring.checkpoint.batches.begun()
         scoring.lock.check()
         scoring.sink.write(batch)
         if scoring.archive is not None:
@@ -236,8 +235,6 @@ class ScoringQuery:
                     yield
             finally:
                 self._scoring.book.stop()
-                with contextlib.suppress(Exception):  # It was told, or nothing came of the batch
-                    self._scoring.checkpoint.batches.begun()
 
     def progress(self) -> list[dict[str, Any]]:
         """Return what Spark reports of the latest batches, as plain data."""

@@ -33,34 +33,17 @@ def test_a_batch_that_had_run_is_run_again_with_its_rules_while_newer_ones_exist
     assert book_of(checkpoint, ONE).for_batch(1).rules == tuple(OTHER)
 
 
-def test_the_version_is_recorded_when_the_batch_has_begun(checkpoint):
+def test_the_version_is_recorded_before_the_batch_runs(checkpoint):
     book_of(checkpoint, ONE).for_batch(7)
-    checkpoint.batches.begun()
     written = written_in(checkpoint.path / "buckets" / "batches" / "000000007.json")
     assert written == {"ruleset_version": 1, "arrived": [], "done": False}
     assert checkpoint.batches.record(7) == BatchRecord(1, (), done=False)
-
-
-def test_a_record_that_cannot_be_written_is_told_and_the_batch_begins_anew(checkpoint, monkeypatch):
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("buckets.checkpoint.record_files.write_whole", full)
-        checkpoint.batches.begin(3, BatchRecord(1, (), done=False))
-        with pytest.raises(OSError, match="No space left"):
-            checkpoint.batches.begun()
-    assert checkpoint.batches.record(3) is None
-    checkpoint.batches.begin(3, BatchRecord(2, (), done=False))
-    checkpoint.batches.begun()
-    assert checkpoint.batches.record(3) == BatchRecord(2, (), done=False)
 
 
 def test_a_version_written_by_a_run_that_died_at_once_is_taken_up(checkpoint):
     ran(book_of(checkpoint, ONE), 0)
     book = book_of(checkpoint, OTHER)
     book.for_batch(1)
-    checkpoint.batches.begun()
     (checkpoint.path / "buckets" / "batches" / "000000001.json").unlink()
     assert ran(book_of(checkpoint, OTHER), 1) == 2
 

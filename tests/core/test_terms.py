@@ -42,7 +42,6 @@ def begun(checkpoint: Checkpoint, batch_id: int, now: Terms) -> Terms:
     """Begin a batch, as a start of the job does; its terms."""
     found = checkpoint.batches.terms_for(batch_id, now)
     book_of(checkpoint, ONE).for_batch(batch_id)
-    checkpoint.batches.begun()
     return found
 
 

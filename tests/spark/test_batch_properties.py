@@ -12,7 +12,6 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from buckets.errors import BucketsError
-from buckets.files import write_whole
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import LARGEST_BYTES, encode_rule_set, first_rule_set, next_rule_set
 from buckets.spark.batch_properties import RULES as RULES_PROPERTY
@@ -131,22 +130,3 @@ def test_both_stages_see_the_version_of_their_batch(spark, tmp_path):
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     assert found == [[(rule_set.version, rule_set.version)] * 4 for rule_set in in_force]
-
-
-def test_no_result_leaves_before_the_record_of_its_batch_is_on_the_disk(spark, tmp_path, monkeypatch):
-    events = write_events(tmp_path / "e.jsonl", payments(20))
-    rules = [Rule.model_validate(rule) for rule in RULES]
-    evaluation = evaluation_of(events, EVENT_SCHEMA, rules, batch_rows=10)
-    expected = evaluate(spark, evaluation, tmp_path / "undisturbed")
-
-    def full(path: Path, content: bytes) -> None:
-        if path.parent.name == "batches":
-            raise OSError(28, "No space left on device", str(path))
-        write_whole(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("buckets.checkpoint.record_files.write_whole", full)
-        with pytest.raises(BucketsError, match="No space left on device"):
-            evaluate(spark, evaluation, tmp_path / "disturbed")
-    assert not (tmp_path / "disturbed" / "results").exists()
-    assert evaluate(spark, evaluation, tmp_path / "disturbed") == expected

@@ -196,17 +196,14 @@ class RuleBook:
         return self._current
 
     def for_batch(self, batch_id: int) -> RuleSet:
-        """Return the rules of a batch: those it had when it ran before, or those in force.
-
-        Its record, which says so, is written when `BatchRecords.begun` returns.
-        """
+        """Return the rules of a batch, recorded before it runs: those it had when it ran before, or those in force."""
         record = self._batches.record(batch_id)
         if record is not None:
             version = record.ruleset_version
             return self._current if version == self._current.version else self._versions.rule_set(version)
         self._take_changes(batch_id)
         lists = dict(self._lists.newest())
-        self._batches.begin(batch_id, BatchRecord(self._current.version, (), done=False, lists=lists))
+        self._batches.keep(batch_id, BatchRecord(self._current.version, (), done=False, lists=lists))
         return self._current
 
     def _take_changes(self, batch_id: int) -> None:
