@@ -13,7 +13,7 @@ PATHS = {
     "a tier merged": "a bucket of the wider tier, in the state",
     "a batch replayed after half a commit": "killed in a batch whose tables had something of it; the next life did it",
     "an evicted key that returned": "a result that is not warm, of a visitor from hours ago",
-    "a collision replaced or refused": "a row of `collisions`",
+    "a collision replaced or refused": "a row of `collisions`, but for an event that was kept beside another one",
     "a repeat found": "a row of `duplicates`",
     "a payment too late": "a row of `late_events` with `too_late`",
     "a sum past 64 bits": "a dead letter of a payment that is well-formed",
@@ -104,7 +104,8 @@ def look_at(
         found: its rows, by output.
     """
     saw = rare.saw
-    saw("a collision replaced or refused", sum(not row["kept"] for row in found["collisions"]))
+    replaces = batch.terms.engine.collision == "replace"
+    saw("a collision replaced or refused", sum(replaces or not row["kept"] for row in found["collisions"]))
     saw("a repeat found", len(found["duplicates"]))
     saw("a payment too late", sum(row["too_late"] for row in found["late_events"]))
     for held_by, path in HELD.items():

@@ -87,7 +87,7 @@ def make(asked: Asked) -> Onward:
     check_change(job, name, key)
     check_reason(reason)
     if asked.given("seen") != _mark(_before(asked, name, key)):
-        message = f"somebody has changed {key!r} since you looked; look at what is there now, and change it then"
+        message = f"the entry of {key!r} has changed since this page was opened; open it again and repeat the change"
         raise BucketsError(message)
     signed = {"author": asked.person.name, "reason": reason}
     if asked.given("what") == "remove":
@@ -95,7 +95,7 @@ def make(asked: Asked) -> Onward:
     else:
         put_entry(job, name, key, _typed(asked) | signed)
     what = "removed" if asked.given("what") == "remove" else "put"
-    return Onward(address("/list", name=name), f"{quoted(key)} is {what}; one of the next batches sees it")
+    return Onward(address("/list", name=name), f"{quoted(key)} is {what}; the job uses it from one of the next batches on")
 
 
 def _key(asked: Asked) -> str:
