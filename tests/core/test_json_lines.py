@@ -136,7 +136,7 @@ def test_a_value_that_is_of_no_rule_has_the_digits_of_the_event_schema():
 
 
 def test_names_and_values_that_look_like_formats_come_out_as_they_are():
-    rows = pa.Table.from_pylist([{"50%s {} \\": "100% {x} %(y)s\n\"", "source": "a", "source_order": 0, "position": 1}])
+    rows = pa.Table.from_pylist([{"50%s {} \\": '100% {x} %(y)s\n"', "source": "a", "source_order": 0, "position": 1}])
     (line,) = JsonLines(first_rule_set([rule()]), SCHEMA).lines("side", rows)
     assert json.loads(line) == {"50%s {} \\": '100% {x} %(y)s\n"', "position": 1}
 

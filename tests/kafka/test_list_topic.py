@@ -188,7 +188,7 @@ def test_the_console_changes_an_entry_after_it_has_shown_what_that_does(broker, 
         )
         assert "because" in served.ask(f"/list?name=l&key={quote('<b> a')}").text
         late = served.ask("/list/change", entry | {"what": "remove", "seen": seen, "reason": "again"})
-        assert (late.status, "omebody has changed" in late.text) == (400, True)
+        assert (late.status, "has changed since this page was opened" in late.text) == (400, True)
         shown = served.ask("/list/preview", entry | {"what": "remove"})
         seen = re.search(r'name="seen" value="([^"]+)"', shown.text)[1]
         watching.ask("/list?name=l")

@@ -95,7 +95,7 @@ def make(asked: Asked) -> Onward:
     else:
         put_entry(job, name, key, _typed(asked) | signed)
     what = "removed" if asked.given("what") == "remove" else "put"
-    return Onward(address("/list", name=name), f"{quoted(key)} is {what}; the job uses it from one of the next batches on")
+    return Onward(address("/list", name=name), f"{quoted(key)} is {what}; one of the next batches uses it")
 
 
 def _key(asked: Asked) -> str:
