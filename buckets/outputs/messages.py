@@ -197,11 +197,11 @@ class JsonLines:
 
     def texts(self, table: pa.Table) -> dict[str, list[str]]:
         """Return the fields of `ordered` rows as JSON: keys and events as objects, values with their rule's digits."""
-        texts, names = dict[str, list[str]](), [name for name in table.column_names if name not in _DROPPED]
-        for name in names:
+        texts, scales = dict[str, list[str]](), self._scales(table)
+        for name in [name for name in table.column_names if name not in _DROPPED]:
             kind, values = table.schema.field(name).type, table[name].to_pylist()
             if pa.types.is_decimal(kind):
-                texts[name] = [*map(self._digits, values, self._scales(table))]
+                texts[name] = [*map(self._digits, values, scales)]
             elif pa.types.is_boolean(kind):
                 texts[name] = [_FLAGS[value] for value in values]
             else:
@@ -261,10 +261,10 @@ class Messages:
             del texts["position"]
         texts = {"version": every, **texts, "source": [*map(write_json, sources)], "position": position}
         if "alert_id" in texts:
-            identities = table["alert_id"].to_pylist()
-            fields = {rule_id: write_json(names) for rule_id, names in self._fields.items()}
+            identities, rule_ids = table["alert_id"].to_pylist(), table["rule_id"].to_pylist()
+            fields = {rule_id: write_json(self._fields[rule_id]) for rule_id in set(rule_ids)}
             texts |= {
-                "group_by": [fields[rule_id] for rule_id in table["rule_id"].to_pylist()],
+                "group_by": [fields[rule_id] for rule_id in rule_ids],
                 "ingested_at": texts.pop(INGESTED, ["null"] * len(table)),
                 "decided_at": [str(decided_ms)] * len(table),
             }

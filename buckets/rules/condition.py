@@ -177,12 +177,12 @@ class ReadableColumns(dict[str, "pa.Array | Numbers"]):
     def __init__(self, columns: Mapping[str, pa.Array], schema: EventSchema) -> None:
         """Make nothing yet."""
         super().__init__()
-        self.columns, self._scales, self._time = columns, schema.scales, schema.event_time.field
+        self.columns, self._schema = columns, schema
 
     def __missing__(self, name: str) -> "pa.Array | Numbers":
         """Make a field."""
-        made = self[name] = readable({name: self.columns[name]}, self._scales, self._time)[name]
-        return made
+        self |= readable_columns([name], self.columns, self._schema)
+        return self[name]
 
 
 def readable_columns(
