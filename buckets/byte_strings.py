@@ -38,7 +38,7 @@ class ByteStrings(NamedTuple):
     @property
     def lengths(self) -> Int64s:
         """How many bytes each has, int64 `(strings,)`."""
-        lengths: Int64s = np.diff(self.start)
+        lengths: Int64s = self.start[1:] - self.start[:-1]
         return lengths
 
     def to_list(self) -> list[bytes]:
@@ -48,7 +48,7 @@ class ByteStrings(NamedTuple):
 
     def take(self, indices: Int64s) -> "ByteStrings":
         """Return some of them, in the order of their indices."""
-        return gathered(self.data, self.start[:-1][indices], self.lengths[indices])
+        return fixed(*_taken(self.data, self.start, read_only(np.ascontiguousarray(indices))))
 
     def slice(self, begin: int, end: int) -> "ByteStrings":
         """Return those from one index to another, without a copy."""
@@ -89,20 +89,6 @@ def concatenated(parts: Sequence[ByteStrings]) -> ByteStrings:
         start.append(part.start[1:] - (part.start[0] - at))
         at += int(part.start[-1] - part.start[0])
     return fixed(np.concatenate([np.empty(0, np.uint8), *data]), np.concatenate(start))
-
-
-def gathered(pool: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> ByteStrings:
-    """Copy byte strings out of a pool.
-
-    Args:
-        pool: uint8, where they lie.
-        at: int64 `(strings,)`, where each begins.
-        lengths: int64 `(strings,)`, how long each is.
-    """
-    start = starts_of(lengths)
-    data = np.empty(start[-1], np.uint8)
-    copy_strings(pool, at, start, data)
-    return fixed(data, start)
 
 
 @inlined
@@ -146,10 +132,15 @@ def hash_bytes(pool, start, length):
 
 
 @compiled
-def copy_strings(pool, at, start, data):
-    """Copy byte strings from places in a pool to `start` in `data`."""
-    for index in range(at.shape[0]):
-        copy_bytes(data, start[index], pool, at[index], start[index + 1] - start[index])
+def _taken(pool, pool_start, indices):
+    """Copy some byte strings of a place, and return them one after the other, and where each begins."""
+    start = np.zeros(indices.shape[0] + 1, np.int64)
+    for index in range(indices.shape[0]):
+        start[index + 1] = start[index] + pool_start[indices[index] + 1] - pool_start[indices[index]]
+    data = np.empty(start[-1], np.uint8)
+    for index in range(indices.shape[0]):
+        copy_bytes(data, start[index], pool, pool_start[indices[index]], start[index + 1] - start[index])
+    return data, start
 
 
 @compiled

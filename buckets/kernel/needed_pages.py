@@ -48,13 +48,13 @@ def choose_pages(
     A head of another generation than its group's counts as new; of a new key of which a timeline may have been evicted
     it is noted that it is complete only since then. `is_loaded` and `is_changed` of the directory are set.
 
-    `evicted_until_ms` is int64 `(groups,)`, the latest event of a timeline of each that was evicted, NO_CLOCK for none;
+    `evicted_until_ms` is int64 `(keys,)`, when the latest event was of all evicted timelines of which a key may be one;
     `from_ms` int64 `(keys, windows)`, the first time that counts since each window was reset, without keys where no
     window ever is.
     """
     for group in range(events.plan.shape[0]):
         plan, first, end = events.plan[group], events.group_start[group], events.group_start[group + 1]
-        _begin_keys(heads, events, first, end, plans.generation[plan], plans.horizon_ms[plan], evicted_until_ms[group])
+        _begin_keys(heads, events, first, end, plans.generation[plan], plans.horizon_ms[plan], evicted_until_ms)
         if directory.start[first] < directory.start[end]:
             of_group = events_of(events, group, plans, events.ids.data, np.int64(0))
             context = context_of(plans, plan, paging, False)
@@ -76,10 +76,11 @@ def _begin_keys(heads: Heads, events: KeyedEvents, first, end, generation, horiz
             heads.since_ms[key] = FROM_THE_BEGINNING
             heads.cells[key] = 0
         event = events.key_start[key]
-        may_be_gone = heads.clock_ms[key] == NO_CLOCK and evicted_until_ms != NO_CLOCK
+        until_ms = evicted_until_ms[key]
+        may_be_gone = heads.clock_ms[key] == NO_CLOCK and until_ms != NO_CLOCK
         while may_be_gone and event < events.key_start[key + 1]:
             reaches_ms = events.times_ms[events.rows[event]] - horizon_ms
-            heads.since_ms[key] = evicted_until_ms + 1 if reaches_ms <= evicted_until_ms else heads.since_ms[key]
+            heads.since_ms[key] = until_ms + 1 if reaches_ms <= until_ms else heads.since_ms[key]
             if events.ways.shape[0] == 0 or events.ways[event] != ASKS:
                 break
             event += 1

@@ -134,7 +134,7 @@ def score(
 ) -> Scored:
     """Take a batch of events into the timelines of one group, and evaluate each event: as `score_all`."""
     resets = {} if reset_ms is None else {0: reset_ms}
-    return score_all([plan], join_plans([plan]), heads, read_pages, events, emit_all, paging, {}, resets).of_group(0)
+    return score_all([plan], join_plans([plan]), heads, read_pages, events, emit_all, paging, None, resets).of_group(0)
 
 
 def score_all(
@@ -145,7 +145,7 @@ def score_all(
     events: KeyedEvents,
     emit_all: bool,
     paging: Paging = PAGING,
-    evicted_until_ms: Mapping[int, int] = MappingProxyType({}),
+    evicted_until_ms: Int64s | None = None,
     reset_ms: Mapping[int, Int64s] = MappingProxyType({}),
 ) -> ScoredGroups:
     """Take a batch of events into the timelines of groups, and evaluate each event.
@@ -158,8 +158,8 @@ def score_all(
         events: the events of these keys.
         emit_all: whether results are wanted for every rule, or for the fired ones only.
         paging: how timelines are cut.
-        evicted_until_ms: by group, the latest event of its timelines that was evicted. A new key may be one of them, so
-            its windows are complete only after that.
+        evicted_until_ms: int64 `(keys,)`, when the latest event was of all evicted timelines of which a key may be one;
+            `NO_CLOCK` for none, and so is None for all. The windows of a new key are complete only after that.
         reset_ms: by group, int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired, `NO_RESET`
             where it never did; left out where none of them ever did.
 
@@ -180,9 +180,7 @@ def score_all(
     events = events.with_arrays(read_only)
     columns = max(len(plan.group.measures) for plan in plans)
     known, directory = read_heads(*heads, ANY_GENERATION, columns)
-    until_ms = np.full(len(plans), NO_CLOCK, np.int64)
-    for group, ends_ms in evicted_until_ms.items():
-        until_ms[group] = ends_ms
+    until_ms = np.full(heads.size, NO_CLOCK, np.int64) if evicted_until_ms is None else evicted_until_ms
     from_ms = _counted_from(plans, events, reset_ms)
     page_data, page_start = np.empty(0, np.uint8), np.zeros(len(directory.page), np.int64)
     if choose_pages(known, directory, events, joined, paging, until_ms, from_ms):

@@ -4,7 +4,7 @@ Several pieces of arrivals become one here: in the order of arrival, each key on
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, product
@@ -193,24 +193,22 @@ class ShardEvents:
     rows: Int64s  # int64, the row of each event; one has as many as it has groups
     events: pa.Table  # the events, a row each
     ways: Int8s | None = None  # int8, the way of each in `rows`, FILLS | COUNTS | ASKS; None where all count
-    # where the groups of each shard begin, if they are of several, and where the last ones end
-    shard_start: Sequence[int] = ()
+    # int64 `(keys,)`, the shard of each key, as its index; they ascend in each group. None where all are of one
+    shards: Int64s | None = None
 
     @classmethod
     def of_all(cls, sent: SentEvents) -> "ShardEvents":
         """Return what a piece of arrivals, in their order, has sent to all shards; all of it counts."""
-        parts, groups = sent.partitioned, len(sent.group_ids)
-        there = np.flatnonzero(parts.keys)
-        rows = parts.events[parts.rows + np.repeat(parts.event_start[:-1], np.diff(parts.row_start))]
-        group_start, key_start = starts_of(parts.keys.ravel()[there]), starts_of(parts.key_events)
-        return cls(
-            [sent.group_ids[each % groups] for each in there.tolist()],
-            group_start,
-            key_start,
+        parts = sent.partitioned
+        counts = parts.keys[sent.shards]
+        return cls._by_group(
+            sent.group_ids,
+            np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel()),
+            np.repeat(np.arange(len(counts)), counts.sum(axis=1)),
+            parts.key_events,
             fixed(parts.key_data, starts_of(parts.key_bytes)),
-            rows,
+            parts.events[parts.rows + np.repeat(parts.event_start[:-1], np.diff(parts.row_start))],
             sent.events,
-            shard_start=[0, *np.cumsum(np.count_nonzero(parts.keys, axis=1)[sent.shards]).tolist()],
         )
 
     @classmethod
@@ -225,19 +223,48 @@ class ShardEvents:
         return _merged(sorted(pieces, key=lambda piece: _first_arrival(piece.events)), group_ids, is_plain)
 
     @classmethod
-    def joined(cls, shards: "Sequence[ShardEvents]") -> "ShardEvents":
-        """Return the events of several shards, for one call that scores all of them."""
+    def joined(cls, shards: "Sequence[ShardEvents]", group_ids: Sequence[str]) -> "ShardEvents":
+        """Return the events of several shards, for one call that scores all of them; `group_ids` are all groups."""
         first_rows = starts_of([len(each.events) for each in shards])[:-1].tolist()
         ways = [np.full(len(each.rows), COUNTS, np.int8) if each.ways is None else each.ways for each in shards]
-        return cls(
-            list(chain(*(each.group_ids for each in shards))),
-            starts_of(np.concatenate([np.diff(each.group_start) for each in shards])),
-            starts_of(np.concatenate([np.diff(each.key_start) for each in shards])),
+        return cls._by_group(
+            group_ids,
+            np.concatenate([each.groups_among(group_ids) for each in shards]),
+            np.repeat(np.arange(len(shards)), [each.keys.size for each in shards]),
+            np.concatenate([np.diff(each.key_start) for each in shards]),
             concatenated([each.keys for each in shards]),
             np.concatenate([each.rows + first for each, first in zip(shards, first_rows, strict=True)]),
             pa.concat_tables([each.events for each in shards]).unify_dictionaries().combine_chunks(),
             None if all(each.ways is None for each in shards) else np.concatenate(ways),
-            starts_of([len(each.group_ids) for each in shards]).tolist(),
+        )
+
+    @classmethod
+    def _by_group(
+        cls,
+        group_ids: Sequence[str],
+        groups: Int64s,
+        shards: Int64s,
+        key_events: Int64s | Int32s,
+        keys: ByteStrings,
+        rows: Int64s,
+        events: pa.Table,
+        ways: Int8s | None = None,
+    ) -> "ShardEvents":
+        """Return events of several shards, which are given shard by shard; `groups` has the index of each key's."""
+        by_group, group_start = sort_by_code(groups, len(group_ids))
+        places = np.empty(len(by_group), np.int64)
+        places[by_group] = np.arange(len(by_group))
+        order, key_start = sort_by_code(np.repeat(places, key_events), len(places))
+        there = np.flatnonzero(np.diff(group_start))
+        return cls(
+            [group_ids[group] for group in there.tolist()],
+            np.append(group_start[there], group_start[-1]),
+            key_start,
+            keys.take(by_group),
+            rows[order],
+            events,
+            None if ways is None else ways[order],
+            shards[by_group],
         )
 
     @classmethod
@@ -248,10 +275,30 @@ class ShardEvents:
 
     def apart(self) -> "ShardEvents":
         """Return the same events, each with a key to itself; a key is there as often as it has events."""
-        keys = self.keys.take(np.repeat(np.arange(self.keys.size), np.diff(self.key_start)))
+        each = np.repeat(np.arange(self.keys.size), np.diff(self.key_start))
         return replace(
-            self, group_start=self.key_start[self.group_start], key_start=np.arange(keys.size + 1), keys=keys
+            self,
+            group_start=self.key_start[self.group_start],
+            key_start=np.arange(len(each) + 1),
+            keys=self.keys.take(each),
+            shards=None if self.shards is None else self.shards[each],
         )
+
+    def cut(self, group_ids: Collection[str]) -> "ShardEvents":
+        """Return the same with these groups cut in parts, one for each shard that has a key of them."""
+        if self.shards is None or not group_ids:
+            return self
+        numbers = self.groups_among(self.group_ids)
+        are_cut = np.array([group_id in group_ids for group_id in self.group_ids], np.bool_)[numbers]
+        begins = np.diff(numbers, prepend=-1) | (np.diff(self.shards, prepend=-1) * are_cut) != 0
+        first = np.flatnonzero(begins)
+        of_parts = [self.group_ids[number] for number in numbers[first].tolist()]
+        return replace(self, group_ids=of_parts, group_start=np.append(first, len(numbers)))
+
+    def groups_among(self, group_ids: Sequence[str]) -> Int64s:
+        """Return the group of each key, int64 `(keys,)`, as its index among some groups."""
+        numbers = {group_id: number for number, group_id in enumerate(group_ids)}
+        return np.repeat([numbers[group_id] for group_id in self.group_ids], np.diff(self.group_start))
 
     def keys_of(self, group: int) -> pa.Array:
         """Return the keys of a group, Arrow string."""
@@ -285,7 +332,7 @@ def joined_shards(sent: Sequence[Sequence[ShardPayload]], group_ids: Sequence[st
     """
     if len(sent) < 2 or sum(len(piece.rows) for pieces in sent for piece in pieces) > MOST_TOGETHER:
         return None
-    return ShardEvents.joined([ShardEvents.of(pieces, group_ids) for pieces in sent])
+    return ShardEvents.joined([ShardEvents.of(pieces, group_ids) for pieces in sent], group_ids)
 
 
 def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str], is_plain: bool) -> ShardEvents:

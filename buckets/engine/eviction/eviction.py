@@ -9,7 +9,7 @@ at which a policy needs that, the end of its last cooldown, however short its wi
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from buckets.arrays import Flags, Int64s
+from buckets.arrays import Flags, Int64s, starts_of
 from buckets.byte_strings import ByteStrings, concatenated
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Scheduled
@@ -34,31 +34,27 @@ _NO_GENERATION = -1  # That of no head: of groups that are gone
 
 
 class ScoredKeys(NamedTuple):
-    """Keys that were scored, group by group."""
+    """Keys of one shard that were scored, group by group."""
 
-    keys: GroupedKeys  # the keys
+    keys: GroupedKeys  # the keys; each group has some
     group_start: Int64s  # int64 `(groups + 1,)`, where those of each group begin
     clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
     are_new: Flags  # bool `(keys,)`, which had no timeline
 
     @classmethod
-    def of(cls, keys: GroupedKeys, heads: ByteStrings, scored: ScoredGroups) -> "ScoredKeys":
-        """Return the keys of what came out, but those of what only asks, which leaves no trace; `heads` are the old."""
-        all_keys = cls(keys, scored.events.group_start, scored.clocks_ms, heads.lengths == 0)
-        if not len(scored.events.ways):
-            return all_keys
-        remaining = np.flatnonzero(scored.events.ways != ASKS)
-        counted = np.unique(np.searchsorted(scored.events.key_start, remaining, side="right") - 1)
-        group_start = np.searchsorted(counted, scored.events.group_start)
-        return cls(keys.take(counted), group_start, scored.clocks_ms[counted], all_keys.are_new[counted])
+    def of(cls, keys: GroupedKeys, heads: ByteStrings, places: Int64s, scored: ScoredGroups) -> "ScoredKeys":
+        """Return keys, but those of what only asks, which leaves no trace.
 
-    def between(self, first: int, end: int) -> "ScoredKeys":
-        """Return those of groups `[first, end)`."""
-        if first == 0 and end == len(self.keys.group_ids):
-            return self
-        begin, until = self.group_start[[first, end]].tolist()
-        keys, start = slice(begin, until), self.group_start[first : end + 1] - begin
-        return ScoredKeys(self.keys.between(first, end, keys), start, self.clocks_ms[keys], self.are_new[keys])
+        `heads` are their old ones, and `places` say where they stand among all that were scored.
+        """
+        clocks_ms, are_new = scored.clocks_ms[places], heads.lengths == 0
+        if len(scored.events.ways):
+            remaining = np.flatnonzero(scored.events.ways != ASKS)
+            counted = np.zeros(len(scored.clocks_ms), np.bool_)
+            counted[np.searchsorted(scored.events.key_start, remaining, side="right") - 1] = True
+            chosen = np.flatnonzero(counted[places])
+            keys, clocks_ms, are_new = keys.take(chosen).dense(), clocks_ms[chosen], are_new[chosen]
+        return cls(keys, starts_of(np.bincount(keys.groups)), clocks_ms, are_new)
 
 
 @dataclass
@@ -118,10 +114,10 @@ class Eviction:
             self._visit(due.take(np.setdiff1d(np.arange(due.keys.size), scored, assume_unique=True)))
         self.schedule.leave(self.store.schedule, self.plans.keys())
 
-    def evicted_until_ms(self, plans: Sequence[GroupPlan]) -> dict[int, int]:
-        """Return the time of the latest event of timelines that were evicted, by the index of their group's plan."""
+    def evicted_until_ms(self, keys: GroupedKeys) -> Int64s | None:
+        """Return when the latest event was of the evicted timelines of the group of each key; None where none was."""
         known = self.schedule.evicted_until_ms
-        return {index: known[plan.group.state_id] for index, plan in enumerate(plans) if plan.group.state_id in known}
+        return keys.each(known, NO_CLOCK) if known else None
 
     @cached_property
     def _horizons_ms(self) -> dict[str, int]:

@@ -18,13 +18,13 @@ the voters of the shard's clock, and the keys of each slot in chunks of `CHUNK_K
 end. Where policies remember something of keys, the overview has `"remembered": [group]` too.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from buckets.arrays import Flags, Int64s
@@ -90,7 +90,7 @@ class EvictionSchedule:
             return known
         if not stored:
             return cls(ShardClock(apart))
-        data = json.loads(stored)
+        data = msgspec.json.decode(stored)
         if data["version"] != SCHEDULE_VERSION:
             message = (
                 f"the shard's eviction schedule has version {data['version']}, and this release reads "
@@ -113,13 +113,16 @@ class EvictionSchedule:
         """Write what has changed."""
         self._write_added(entries)
         self.clock.keep(live)
-        self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
+        if not self.evicted_until_ms.keys() <= {*live}:
+            self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
         self.remembered = {group for group in self.remembered if group in live or group in self.slots}
         overview, besides = self._stored[0], (dict(self.evicted_until_ms), set(self.remembered))
         if self._has_other_slots or besides != self._besides:
-            shown = {"version": SCHEDULE_VERSION, "slots": self.slots, "evicted_until_ms": self.evicted_until_ms}
+            slots = {group_id: dict(sorted(of_group.items())) for group_id, of_group in sorted(self.slots.items())}
+            evicted_until_ms = dict(sorted(self.evicted_until_ms.items()))
+            shown = {"version": SCHEDULE_VERSION, "slots": slots, "evicted_until_ms": evicted_until_ms}
             shown |= {"remembered": sorted(self.remembered)} if self.remembered else {}
-            overview = json.dumps(shown, sort_keys=True).encode()
+            overview = msgspec.json.encode(shown)
         now = overview, self.clock.to_bytes()
         names = zip((OVERVIEW, CLOCK), now, self._stored, strict=True)
         changed = [(name, data) for name, data, before in names if data != before]
@@ -273,9 +276,10 @@ _LEFT: dict[tuple[bytes, bytes, ClockKind], EvictionSchedule] = {}
 
 @lru_cache(maxsize=8)
 def _evicted_until_ms(overview: bytes) -> dict[str, int]:
-    until_ms: dict[str, int] = json.loads(overview)["evicted_until_ms"] if overview else {}
+    until_ms: dict[str, int] = msgspec.json.decode(overview)["evicted_until_ms"] if overview else {}
     return until_ms
 
 
+@lru_cache(maxsize=4096)
 def _chunk_key(group_id: str, until_ms: int, number: int) -> bytes:
     return bytes.fromhex(group_id) + f"{until_ms}/{number}".encode()

@@ -223,18 +223,23 @@ def _vote(keys, key_start, passed_over, group_start, clocks_ms, numbers, apart, 
         while key >= group_start[index] and new < most:
             if clocks_ms[key] != NO_CLOCK:
                 voter = crc32(keys, key_start[key] + passed_over, key_start[key + 1], 0)
-                first = _let_vote(hashes, hashes_ms, first, voter, clocks_ms[key])
+                first = _let_vote(hashes, hashes_ms, first, first, voter, clocks_ms[key])
                 new += 1
             key -= 1
+        first_new = first  # Those that were known are different from each other.
         for known in range(most - 1, most - 1 - voters.counts[group], -1):
-            first = _let_vote(hashes, hashes_ms, first, voters.hashes[group, known], voters.clocks_ms[group, known])
+            hash_known, known_ms = voters.hashes[group, known], voters.clocks_ms[group, known]
+            first = _let_vote(hashes, hashes_ms, first, first_new, hash_known, known_ms)
         for voter in range(first, most):
             voters.hashes[group, voter], voters.clocks_ms[group, voter] = hashes[voter], hashes_ms[voter]
         voters.counts[group] = most - first
-        median_ms = _median_ms(voters.clocks_ms, group, voters.counts[group], quorum)
-        if median_ms != NO_CLOCK:
-            voters.medians_ms[group] = median_ms
-        times_ms[index] = median_ms if apart[group] else _latest(voters.medians_ms, apart)
+        if most - first >= max(quorum, 1):
+            voters.medians_ms[group] = _median_ms(hashes_ms, first)
+            times_ms[index] = voters.medians_ms[group]
+        else:
+            times_ms[index] = NO_CLOCK
+        if not apart[group]:
+            times_ms[index] = _latest(voters.medians_ms, apart)
     return times_ms
 
 
@@ -249,28 +254,27 @@ def _latest(medians_ms, apart):
 
 
 @leaf
-def _median_ms(clocks_ms, group, count, quorum):
-    """Return the greatest time that more than half of the voters of a group have come to; NO_CLOCK where too few."""
-    if count < quorum or count == 0:
-        return np.int64(NO_CLOCK)
-    end, wanted = clocks_ms.shape[1], (count - 1) // 2
-    for one in range(end - count, end):
-        below, same = np.int64(0), np.int64(0)
-        for other in range(end - count, end):
-            below += clocks_ms[group, other] < clocks_ms[group, one]
-            same += clocks_ms[group, other] == clocks_ms[group, one]
-        if below <= wanted < below + same:
-            return clocks_ms[group, one]
-    return np.int64(NO_CLOCK)
+def _median_ms(clocks_ms, first):
+    """Return the greatest time that more than half of the clocks from `first` on have come to, and sort them."""
+    for at in range(first + 1, clocks_ms.shape[0]):  # Nearly in order as they are.
+        clock_ms, to = clocks_ms[at], at
+        while to > first and clocks_ms[to - 1] > clock_ms:
+            clocks_ms[to] = clocks_ms[to - 1]
+            to -= 1
+        clocks_ms[to] = clock_ms
+    return clocks_ms[first + (clocks_ms.shape[0] - first - 1) // 2]
 
 
 @leaf
-def _let_vote(hashes, hashes_ms, first, voter, clock_ms):
-    """Put a voter before those from `first` on, where there is room and it is none of them; returns the first now."""
-    for other in range(first, hashes.shape[0]):
-        if hashes[other] == voter:
-            return first
+def _let_vote(hashes, hashes_ms, first, others, voter, clock_ms):
+    """Put a voter before those from `first` on, where there is room and it is none of those from `others` on.
+
+    Returns the first now.
+    """
     if first == 0:
         return first
+    for other in range(others, hashes.shape[0]):
+        if hashes[other] == voter:
+            return first
     hashes[first - 1], hashes_ms[first - 1] = voter, clock_ms
     return first - 1

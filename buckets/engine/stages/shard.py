@@ -24,6 +24,7 @@ from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.fan_out import FannedOut, KeyedTable, fan_out, with_own_fields
+from buckets.engine.batch.partitioner import sort_by_code
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
 from buckets.engine.eviction.eviction import Eviction, PolicyEviction, ScoredKeys
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
@@ -59,6 +60,7 @@ from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
+from buckets.timeline.head import NO_CLOCK
 
 COUNTS = "counts"  # The output that carries counts of events, as JSON
 ARRIVED = "arrived"  # The output that carries what tasks have read, for the archive
@@ -147,7 +149,11 @@ class Scorer:
         plans = shard_plans(rule_set, self.schema, self.engine)
         evictions = [self._begin(store, plans, each) for store, each in zip(stores, going_on, strict=True)]
         arrived = arrived if self.keeps else arrived.apart()
-        yield from self._score_groups(plans.groups, arrived, rule_set.version, evictions)
+        # What policies remember lies in the shards, so that groups which have them are scored shard by shard.
+        yield from self._score_groups(plans.groups, arrived.cut(plans.holding), rule_set.version, evictions)
+        if rule_set.fills_begun:
+            for store, eviction in zip(stores, evictions, strict=True):
+                Filling(store, partial(self._take_in, rule_set.version, eviction)).end(rule_set.fills)
         yield from self._end(evictions, going_on)
 
     def _begin(self, store: ShardStore, plans: ShardPlans, going_on: Eviction | None) -> Eviction:
@@ -178,20 +184,19 @@ class Scorer:
         plans = [groups.plans[number] for number in events.plan.tolist()]
         numbers = np.repeat(np.arange(len(plans)), np.diff(events.group_start))
         keys = GroupedKeys.of_groups([plan.group.state_id for plan in plans], numbers, arrived.keys)
-        shards = [
-            _Part.read(eviction, keys, events.group_start, *groups_of)
-            for eviction, groups_of in zip(evictions, pairwise(arrived.shard_start or (0, len(plans))), strict=True)
-        ]
+        shards = _Part.read_all(evictions, keys, arrived.shards)
+        first_keys = events.group_start[:-1]
+        homes = np.zeros(len(plans), np.int64) if arrived.shards is None else arrived.shards[first_keys]
         counted = Counted()
         for first, end in bundles(events, plans, every):
-            parts = [part.between(first, end) for part in shards if part.first < end and first < part.end]
+            begin, until = events.group_start[[first, end]].tolist()
+            parts = [part for each in shards if (part := each.between(begin, until)).keys.size]
             shares = {
-                at: _Share(self, arrived, plans[at], at, part.eviction)
-                for part in parts
-                for at in range(part.first, part.end)
+                at: _Share(self, arrived, plans[at], at, evictions[homes[at]])
+                for at in range(first, end)
                 if every or plans[at].resetting
             }
-            before = JoinedHeads([part.stored for part in parts])
+            before = JoinedHeads([part.stored for part in parts], [part.places for part in parts])
             scored = score_all(
                 plans[first:end],
                 groups.joined,
@@ -199,23 +204,20 @@ class Scorer:
                 before.read_pages,
                 events.between(first, end),
                 every,
-                evicted_until_ms={at - first: ms for part in parts for at, ms in part.evicted_until_ms(plans).items()},
+                evicted_until_ms=_evicted_until_ms(parts, until - begin),
                 reset_ms={at - first: share.reset_ms for at, share in shares.items() if share.plan.resetting},
             )
             are_quiet = scored.are_quiet.tolist()
             if self.keeps:
                 before.write(scored)
-                of_keys = slice(*events.group_start[[first, end]].tolist())
-                scored_keys = ScoredKeys.of(keys.between(first, end, of_keys), before.heads, scored)
+                key_events = np.diff(scored.events.key_start)
                 for part in parts:
-                    begin, until = events.key_start[events.group_start[[part.first, part.end]]].tolist()
-                    part.eviction.note(scored_keys.between(part.first - first, part.end - first), until - begin)
-            for part in parts:
-                for at in range(part.first, part.end):
-                    if at in shares or not are_quiet[at - first]:
-                        share = shares.get(at) or _Share(self, arrived, plans[at], at, part.eviction)
-                        of_group = scored.of_group(at - first)
-                        yield from counted.each(share.plan.group, self._of_group(share, of_group, version))
+                    part.note(scored, key_events)
+            for at in range(first, end):
+                if at in shares or not are_quiet[at - first]:
+                    share = shares.get(at) or _Share(self, arrived, plans[at], at, evictions[homes[at]])
+                    of_group = scored.of_group(at - first)
+                    yield from counted.each(share.plan.group, self._of_group(share, of_group, version))
             if self.counts:
                 are_new = (before.heads.lengths == 0) & (scored.heads.lengths > 0)
                 counted.add(scored, are_new)
@@ -292,36 +294,53 @@ def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.
 
 
 class _Part(NamedTuple):
-    """Groups of a shard that are scored in one call."""
+    """Keys of a shard that are scored in one call."""
 
     eviction: Eviction  # that of the shard
-    group_start: Int64s  # int64, where the keys of each group of the call begin
-    first: int  # the first group
-    end: int  # the one after the last
+    places: Int64s  # int64 `(keys,)`, where they stand among all keys of the call
+    keys: GroupedKeys  # the keys; each group has some
     stored: StoredHeads  # their heads
 
     @classmethod
-    def read(cls, eviction: Eviction, keys: GroupedKeys, group_start: Int64s, first: int, end: int) -> "_Part":
-        """Read the heads of all groups of a shard."""
-        state_keys = keys.state_keys.slice(*group_start[[first, end]].tolist())
-        return cls(eviction, group_start, first, end, StoredHeads.read(eviction.store, state_keys))
-
-    @property
-    def keys(self) -> slice:
-        """Where its keys are among all."""
-        return slice(*self.group_start[[self.first, self.end]].tolist())
+    def read_all(cls, evictions: Sequence[Eviction], keys: GroupedKeys, shards: Int64s | None) -> "list[_Part]":
+        """Read the heads of all keys, whose shards are given by index, None where there is one."""
+        if shards is None:
+            (eviction,) = evictions
+            stored = StoredHeads.read(eviction.store, keys.state_keys)
+            return [cls(eviction, np.arange(keys.size), keys.dense(), stored)]
+        order, start = sort_by_code(shards, len(evictions))
+        parts = []
+        for eviction, (begin, end) in zip(evictions, pairwise(start.tolist()), strict=True):
+            of_shard = keys.take(order[begin:end])
+            stored = StoredHeads.read(eviction.store, of_shard.state_keys)
+            parts.append(cls(eviction, order[begin:end], of_shard.dense(), stored))
+        return parts
 
     def between(self, first: int, end: int) -> "_Part":
-        """Return what is of groups `[first, end)`."""
-        if first <= self.first and self.end <= end:
-            return self
-        part, before = self._replace(first=max(first, self.first), end=min(end, self.end)), self.keys.start
-        return part._replace(stored=self.stored.slice(slice(part.keys.start - before, part.keys.stop - before)))
+        """Return those of the keys `[first, end)`, numbered from there."""
+        begin, until = np.searchsorted(self.places, [first, end]).tolist()
+        if begin == 0 and until == len(self.places):
+            return self if first == 0 else self._replace(places=self.places - first)
+        keys, stored = self.keys.between(begin, until).dense(), self.stored.slice(begin, until)
+        return _Part(self.eviction, self.places[begin:until] - first, keys, stored)
 
-    def evicted_until_ms(self, plans: Sequence[GroupPlan]) -> dict[int, int]:
-        """Return the time of the latest event that was evicted of each group of which one was."""
-        of_groups = self.eviction.evicted_until_ms(plans[self.first : self.end])
-        return {self.first + at: until_ms for at, until_ms in of_groups.items()}
+    def note(self, scored: ScoredGroups, key_events: Int64s) -> None:
+        """Let the eviction of the shard know what has come out for its keys."""
+        scored_keys = ScoredKeys.of(self.keys, self.stored.heads, self.places, scored)
+        self.eviction.note(scored_keys, int(key_events[self.places].sum()))
+
+
+def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s | None:
+    """Return when the latest event was of the evicted timelines of which each key may be one; None for none."""
+    known = [
+        (part.places, until_ms) for part in parts if (until_ms := part.eviction.evicted_until_ms(part.keys)) is not None
+    ]
+    if not known:
+        return None
+    of_keys = np.full(keys, NO_CLOCK)
+    for places, until_ms in known:
+        of_keys[places] = until_ms
+    return of_keys
 
 
 @dataclass(frozen=True)

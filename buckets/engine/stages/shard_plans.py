@@ -111,6 +111,12 @@ class ShardPlans:
         """Return the groups in the order of the rules."""
         return [group.group_id for group in self.rule_set.groups]
 
+    @cached_property
+    def holding(self) -> set[str]:
+        """Return the groups of whose keys policies may remember something."""
+        plans = self.groups.plans
+        return {plan.group.group_id for plan in plans if plan.resetting or any(plan.group.policies.values())}
+
 
 _KNOWN: deque[ShardPlans] = deque(maxlen=_KEPT)
 

@@ -219,12 +219,9 @@ class StoredHeads:
         """Return those of some of the keys, in the order of their indices."""
         return StoredHeads(self.store, self.state_keys.take(indices), self.heads.take(indices))
 
-    def slice(self, keys: slice) -> "StoredHeads":
-        """Return those of a stretch of the keys."""
-        if keys.start == 0 and keys.stop == self.heads.size:
-            return self
-        of_keys = self.state_keys.slice(keys.start, keys.stop), self.heads.slice(keys.start, keys.stop)
-        return StoredHeads(self.store, *of_keys)
+    def slice(self, begin: int, end: int) -> "StoredHeads":
+        """Return those of the keys from one index to another, without a copy."""
+        return StoredHeads(self.store, self.state_keys.slice(begin, end), self.heads.slice(begin, end))
 
     def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read pages, each given as the index of its key, and its number."""
@@ -263,33 +260,52 @@ class StoredHeads:
 
 @dataclass(frozen=True)
 class JoinedHeads:
-    """The heads of several shards, one shard after the other."""
+    """The heads of several shards, whose keys may stand among each other."""
 
     parts: Sequence[StoredHeads]  # those of each
+    places: Sequence[Int64s] = ()  # int64, where the keys of each stand among all; no matter for a single one
 
     @cached_property
     def heads(self) -> ByteStrings:
         """Return all of them."""
-        return concatenated([part.heads for part in self.parts])
+        heads = concatenated([part.heads for part in self.parts])
+        if len(self.parts) == 1:
+            return heads
+        order = np.empty(heads.size, np.int64)
+        order[np.concatenate(self.places)] = np.arange(heads.size)
+        return heads.take(order)
+
+    @cached_property
+    def _part_of(self) -> list[int]:
+        """Return the part of each key, by its index."""
+        parts = np.empty(self.heads.size, np.int64)
+        parts[np.concatenate(self.places)] = np.repeat(np.arange(len(self.parts)), [len(each) for each in self.places])
+        return parts.tolist()
 
     def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read pages, each given as the index of its key, in ascending order, and its number."""
-        pages, first = list[bytes](), 0
-        for part in self.parts:
-            end = first + part.heads.size
-            own = [(key - first, number) for key, number in wanted if first <= key < end]
-            pages += part.read_pages(own) if own else []
-            first = end
+        """Read pages, each given as the index of its key, and its number."""
+        if len(self.parts) == 1:
+            return self.parts[0].read_pages(wanted)
+        pages, own = [b""] * len(wanted), dict[int, list[int]]()
+        for at, (key, _) in enumerate(wanted):
+            own.setdefault(self._part_of[key], []).append(at)
+        for part, of_part in own.items():
+            places, (keys, numbers) = self.places[part], zip(*map(wanted.__getitem__, of_part), strict=True)
+            found = self.parts[part].read_pages([*zip(np.searchsorted(places, keys).tolist(), numbers, strict=True)])
+            for at, page in zip(of_part, found, strict=True):
+                pages[at] = page
         return pages
 
     def write(self, scored: Scored | ScoredGroups) -> None:
         """Write what has changed of the timelines."""
-        are_changed, first = scored.heads.differs_from(self.heads), 0
-        for part in self.parts:
-            end = first + part.heads.size
-            pages = [replace(page, key=page.key - first) for page in scored.pages if first <= page.key < end]
-            part.write_changed(scored.heads.slice(first, end), are_changed[first:end], pages)
-            first = end
+        are_changed = scored.heads.differs_from(self.heads)
+        if len(self.parts) == 1:
+            self.parts[0].write_changed(scored.heads, are_changed, scored.pages)
+            return
+        for part, places in zip(self.parts, self.places, strict=True):
+            known = {key: index for index, key in enumerate(places.tolist())} if scored.pages else {}
+            pages = [replace(page, key=known[page.key]) for page in scored.pages if page.key in known]
+            part.write_changed(scored.heads.take(places), are_changed[places], pages)
 
 
 def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
@@ -337,10 +353,17 @@ class GroupedKeys:
         """Return some of them, in the order of their indices."""
         return GroupedKeys(self.group_ids, self.groups[indices], self.state_keys.take(indices))
 
-    def between(self, first: int, end: int, keys: slice) -> "GroupedKeys":
-        """Return the keys of groups `[first, end)`, and where they are."""
-        state_keys = self.state_keys.slice(keys.start, keys.stop)
-        return GroupedKeys(self.group_ids[first:end], self.groups[keys] - first, state_keys)
+    def between(self, begin: int, end: int) -> "GroupedKeys":
+        """Return those from one index to another, without a copy."""
+        return GroupedKeys(self.group_ids, self.groups[begin:end], self.state_keys.slice(begin, end))
+
+    def dense(self) -> "GroupedKeys":
+        """Return the same without groups that have no key."""
+        there = np.flatnonzero(np.bincount(self.groups, minlength=len(self.group_ids)))
+        if len(there) == len(self.group_ids):
+            return self
+        group_ids = [self.group_ids[group] for group in there.tolist()]
+        return GroupedKeys(group_ids, np.searchsorted(there, self.groups), self.state_keys)
 
     def each(self, of_groups: Mapping[str, int], otherwise: int) -> Int64s:
         """Return a number of the group of each key, int64 `(keys,)`; `otherwise` where a group has none."""
