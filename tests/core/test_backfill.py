@@ -298,7 +298,6 @@ def test_from_completion_on_a_rule_is_as_one_that_was_there_from_the_start(seed,
     assert not filled.pipeline.rule_set.fills
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_fill_that_begins_again_or_ends_leaves_nothing_behind(seed, begins_again):
