@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from buckets.engine.batch import shard_events
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.engine.stages import shard
-from buckets.kernel import score
+from buckets.kernel import keyed_events, score
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
@@ -164,9 +164,9 @@ REMEMBERED = [
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(EVENTS, LAGS_MS, CUTS, st.sampled_from([2, 3, 5]), LATE, COLLISION, st.booleans())
+@given(EVENTS, LAGS_MS, CUTS, st.sampled_from([2, 3, 5]), LATE, COLLISION, st.booleans(), st.sampled_from([4, 10**6]))
 def test_shards_that_are_scored_in_one_call_come_to_what_each_comes_to_by_itself(
-    events, lags_ms, cuts, shards, late, collision, has_roles
+    events, lags_ms, cuts, shards, late, collision, has_roles, most_rows
 ):
     rows, jobs = stream(events, lags_ms), []
     rules = [each for each in REMEMBERED if has_roles or each is not ROLE]
@@ -174,6 +174,7 @@ def test_shards_that_are_scored_in_one_call_come_to_what_each_comes_to_by_itself
         with (
             mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2),
             mock.patch.object(shard_events, "MOST_TOGETHER", most_together),
+            mock.patch.object(keyed_events, "MOST_ROWS", most_rows),
             mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL)),
             mock.patch.object(eviction, "score", partial(score.score, paging=SMALL)),
         ):
