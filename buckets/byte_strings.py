@@ -47,8 +47,12 @@ class ByteStrings(NamedTuple):
         return [data[begin - first : end - first] for begin, end in pairwise(self.start.tolist())]
 
     def take(self, indices: Int64s) -> "ByteStrings":
-        """Return some of them, in the order of their indices."""
-        return fixed(*_taken(self.data, self.start, read_only(np.ascontiguousarray(indices))))
+        """Return some of them, in the order of their indices, int64, none of which is below 0.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        return fixed(*_taken(self.data, self.start, read_only(np.ascontiguousarray(indices, np.int64))))
 
     def slice(self, begin: int, end: int) -> "ByteStrings":
         """Return those from one index to another, without a copy."""
@@ -136,6 +140,8 @@ def _taken(pool, pool_start, indices):
     """Copy some byte strings of a place, and return them one after the other, and where each begins."""
     start = np.zeros(indices.shape[0] + 1, np.int64)
     for index in range(indices.shape[0]):
+        if not 0 <= indices[index] < pool_start.shape[0] - 1:
+            raise IndexError
         start[index + 1] = start[index] + pool_start[indices[index] + 1] - pool_start[indices[index]]
     data = np.empty(start[-1], np.uint8)
     for index in range(indices.shape[0]):

@@ -48,9 +48,9 @@ def choose_pages(
     A head of another generation than its group's counts as new; of a new key of which a timeline may have been evicted
     it is noted that it is complete only since then. `is_loaded` and `is_changed` of the directory are set.
 
-    `evicted_until_ms` is int64 `(keys,)`, when the latest event was of all evicted timelines of which a key may be one;
-    `from_ms` int64 `(keys, windows)`, the first time that counts since each window was reset, without keys where no
-    window ever is.
+    `evicted_until_ms` is int64 `(keys,)`, the time of the latest event of all timelines that were evicted of each key's
+    group in its shard, NO_CLOCK for none; `from_ms` int64 `(keys, windows)`, the first time that counts since each
+    window was reset, without keys where no window ever is.
     """
     for group in range(events.plan.shape[0]):
         plan, first, end = events.plan[group], events.group_start[group], events.group_start[group + 1]

@@ -158,8 +158,9 @@ def score_all(
         events: the events of these keys.
         emit_all: whether results are wanted for every rule, or for the fired ones only.
         paging: how timelines are cut.
-        evicted_until_ms: int64 `(keys,)`, when the latest event was of all evicted timelines of which a key may be one;
-            `NO_CLOCK` for none, and so is None for all. The windows of a new key are complete only after that.
+        evicted_until_ms: int64 `(keys,)`, the time of the latest event of all timelines that were evicted of each key's
+            group in its shard, `NO_CLOCK` for none; None for none at all. A new key may be one of those, so its windows
+            are complete only after that.
         reset_ms: by group, int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired, `NO_RESET`
             where it never did; left out where none of them ever did.
 

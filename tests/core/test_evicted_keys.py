@@ -4,6 +4,7 @@ Streams here are what users can send: keys whose clocks are years apart, wild da
 cut into micro-batches, any number of shards. The reference is the same engine, an event at a time, without eviction.
 """
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from unittest import mock
@@ -42,7 +43,7 @@ def row(number: int, payer: str, at: int, kind: str = "a", **changes) -> dict:
     return fields | {"amount": "1.00", "fee": number % 7, "position": number} | changes
 
 
-def run(rows, cuts=None, shards: int = 1, **engine) -> Pipeline:
+def run(rows, cuts=None, shards: int = 1, evaluations: bool = True, **engine) -> Pipeline:
     """The rows cut at some indexes; one by one where none are given."""
     one = Pipeline(
         first_rule_set(engine.pop("rules", RULES)),
@@ -50,6 +51,7 @@ def run(rows, cuts=None, shards: int = 1, **engine) -> Pipeline:
         shards=shards,
         **{"allowed_lateness": f"{LATENESS_MS}ms"} | engine,
     )
+    one.scorer = replace(one.scorer, evaluations=evaluations)
     cuts = range(len(rows)) if cuts is None else cuts
     ends = sorted({min(index, len(rows)) for index in cuts} | {0, len(rows)})
     for start, end in pairwise(ends):
@@ -160,14 +162,17 @@ REMEMBERED = [
     ROLE,
     rule("cooled", length="30ms", limit={"operator": ">", "value": "2"}, cooldown="20ms"),
     rule("reset", group_by=["kind"], length="60ms", limit={"operator": ">", "value": "3"}, reset_on_alert=True),
+    rule("some", group_by=["payer", "kind"], length="60ms", limit={"operator": ">", "value": "1"}, rollout="50%"),
 ]
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(EVENTS, LAGS_MS, CUTS, st.sampled_from([2, 3, 5]), LATE, COLLISION, st.booleans(), st.sampled_from([4, 10**6]))
+@given(EVENTS, LAGS_MS, CUTS, st.sampled_from([2, 3, 5]), LATE, COLLISION, st.data())
 def test_shards_that_are_scored_in_one_call_come_to_what_each_comes_to_by_itself(
-    events, lags_ms, cuts, shards, late, collision, has_roles, most_rows
+    events, lags_ms, cuts, shards, late, collision, data
 ):
+    has_roles, evaluations = data.draw(st.booleans()), data.draw(st.booleans())
+    most_rows = data.draw(st.sampled_from([4, keyed_events.MOST_ROWS]))
     rows, jobs = stream(events, lags_ms), []
     rules = [each for each in REMEMBERED if has_roles or each is not ROLE]
     for most_together in (shard_events.MOST_TOGETHER, 0):
@@ -178,7 +183,7 @@ def test_shards_that_are_scored_in_one_call_come_to_what_each_comes_to_by_itself
             mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL)),
             mock.patch.object(eviction, "score", partial(score.score, paging=SMALL)),
         ):
-            jobs.append(run(rows, cuts, shards, late=late, collision=collision, rules=rules))
+            jobs.append(run(rows, cuts, shards, evaluations, late=late, collision=collision, rules=rules))
     found, expected = ({name: sorted(map(repr, job.output(name))) for name in job.found} for job in jobs)
     assert found == expected
     assert jobs[0].accounts == jobs[1].accounts

@@ -200,16 +200,15 @@ class ShardEvents:
     def of_all(cls, sent: SentEvents) -> "ShardEvents":
         """Return what a piece of arrivals, in their order, has sent to all shards; all of it counts."""
         parts = sent.partitioned
-        counts = parts.keys[sent.shards]
-        return cls._by_group(
-            sent.group_ids,
-            np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel()),
-            np.repeat(np.arange(len(counts)), counts.sum(axis=1)),
-            parts.key_events,
-            fixed(parts.key_data, starts_of(parts.key_bytes)),
-            parts.events[parts.rows + np.repeat(parts.event_start[:-1], np.diff(parts.row_start))],
-            sent.events,
-        )
+        counts, keys = parts.keys[sent.shards], fixed(parts.key_data, starts_of(parts.key_bytes))
+        rows = parts.events[parts.rows + np.repeat(parts.event_start[:-1], np.diff(parts.row_start))]
+        if len(counts) == 1:
+            there = np.flatnonzero(counts[0])
+            group_ids = [sent.group_ids[group] for group in there.tolist()]
+            return cls(group_ids, starts_of(counts[0, there]), starts_of(parts.key_events), keys, rows, sent.events)
+        groups = np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel())
+        shards = np.repeat(np.arange(len(counts)), counts.sum(axis=1))
+        return cls._by_group(sent.group_ids, groups, shards, parts.key_events, keys, rows, sent.events)
 
     @classmethod
     def of(cls, pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> "ShardEvents":
@@ -290,15 +289,16 @@ class ShardEvents:
             return self
         numbers = self.groups_among(self.group_ids)
         are_cut = np.array([group_id in group_ids for group_id in self.group_ids], np.bool_)[numbers]
-        begins = np.diff(numbers, prepend=-1) | (np.diff(self.shards, prepend=-1) * are_cut) != 0
-        first = np.flatnonzero(begins)
+        begins_group, begins_shard = np.diff(numbers, prepend=-1) != 0, np.diff(self.shards, prepend=-1) != 0
+        first = np.flatnonzero(begins_group | (begins_shard & are_cut))
         of_parts = [self.group_ids[number] for number in numbers[first].tolist()]
         return replace(self, group_ids=of_parts, group_start=np.append(first, len(numbers)))
 
     def groups_among(self, group_ids: Sequence[str]) -> Int64s:
         """Return the group of each key, int64 `(keys,)`, as its index among some groups."""
         numbers = {group_id: number for number, group_id in enumerate(group_ids)}
-        return np.repeat([numbers[group_id] for group_id in self.group_ids], np.diff(self.group_start))
+        of_groups = np.array([numbers[group_id] for group_id in self.group_ids], np.int64)
+        return np.repeat(of_groups, np.diff(self.group_start))
 
     def keys_of(self, group: int) -> pa.Array:
         """Return the keys of a group, Arrow string."""

@@ -42,19 +42,24 @@ class ScoredKeys(NamedTuple):
     are_new: Flags  # bool `(keys,)`, which had no timeline
 
     @classmethod
-    def of(cls, keys: GroupedKeys, heads: ByteStrings, places: Int64s, scored: ScoredGroups) -> "ScoredKeys":
-        """Return keys, but those of what only asks, which leaves no trace.
-
-        `heads` are their old ones, and `places` say where they stand among all that were scored.
-        """
-        clocks_ms, are_new = scored.clocks_ms[places], heads.lengths == 0
-        if len(scored.events.ways):
-            remaining = np.flatnonzero(scored.events.ways != ASKS)
-            counted = np.zeros(len(scored.clocks_ms), np.bool_)
-            counted[np.searchsorted(scored.events.key_start, remaining, side="right") - 1] = True
-            chosen = np.flatnonzero(counted[places])
-            keys, clocks_ms, are_new = keys.take(chosen).dense(), clocks_ms[chosen], are_new[chosen]
+    def of(cls, keys: GroupedKeys, heads: ByteStrings, clocks_ms: Int64s, are_kept: Flags | None) -> "ScoredKeys":
+        """Return keys, whose old heads these are, without those that are not kept; None keeps all."""
+        are_new = heads.lengths == 0
+        if are_kept is not None:
+            kept = np.flatnonzero(are_kept)
+            keys, clocks_ms, are_new = keys.take(kept).dense(), clocks_ms[kept], are_new[kept]
         return cls(keys, starts_of(np.bincount(keys.groups)), clocks_ms, are_new)
+
+
+def kept_keys(scored: ScoredGroups) -> Flags | None:
+    """Return which keys have an event that leaves a trace, bool `(keys,)`; None where all have."""
+    if not len(scored.events.ways):
+        return None
+    are_kept = np.zeros(len(scored.clocks_ms), np.bool_)
+    are_kept[np.searchsorted(scored.events.key_start, np.flatnonzero(scored.events.ways != ASKS), side="right") - 1] = (
+        True
+    )
+    return are_kept
 
 
 @dataclass
@@ -115,7 +120,10 @@ class Eviction:
         self.schedule.leave(self.store.schedule, self.plans.keys())
 
     def evicted_until_ms(self, keys: GroupedKeys) -> Int64s | None:
-        """Return when the latest event was of the evicted timelines of the group of each key; None where none was."""
+        """Return the time of the latest event of all evicted timelines of each key's group, `NO_CLOCK` for none.
+
+        None where nothing was ever evicted.
+        """
         known = self.schedule.evicted_until_ms
         return keys.each(known, NO_CLOCK) if known else None
 

@@ -26,7 +26,7 @@ from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.fan_out import FannedOut, KeyedTable, fan_out, with_own_fields
 from buckets.engine.batch.partitioner import sort_by_code
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
-from buckets.engine.eviction.eviction import Eviction, PolicyEviction, ScoredKeys
+from buckets.engine.eviction.eviction import Eviction, PolicyEviction, ScoredKeys, kept_keys
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
 from buckets.engine.results import side_outputs
 from buckets.engine.results.alerts import FiredRules, alert_table
@@ -52,6 +52,7 @@ from buckets.engine.storage.shard_store import GroupedKeys, JoinedHeads, ShardSt
 from buckets.engine.values.feature_rules import FEATURES, Judged, judge, judged_columns, judged_limits
 from buckets.engine.values.group_parts import ScoredGroup, group_parts, has_overflows, overflows
 from buckets.events.schema import EventSchema
+from buckets.kernel import keyed_events
 from buckets.kernel.keyed_events import bundles
 from buckets.kernel.outcome import OUTCOMES
 from buckets.kernel.plan import GroupPlan
@@ -145,16 +146,28 @@ class Scorer:
     def score_together(
         self, arrived: ShardEvents, rule_set: RuleSet, stores: Sequence[ShardStore], going_on: Sequence[Eviction | None]
     ) -> Iterator[Produced]:
-        """Score the events of several shards, which have stores, as `score` does for each; nothing is filled."""
+        """Score the events of several shards, which have stores, as `score` does for each.
+
+        Nothing is filled, but what fills have left that have ended is removed.
+        """
         plans = shard_plans(rule_set, self.schema, self.engine)
         evictions = [self._begin(store, plans, each) for store, each in zip(stores, going_on, strict=True)]
         arrived = arrived if self.keeps else arrived.apart()
-        # What policies remember lies in the shards, so that groups which have them are scored shard by shard.
-        yield from self._score_groups(plans.groups, arrived.cut(plans.holding), rule_set.version, evictions)
+        arrived = arrived.cut(plans.holding | self._too_large(arrived, plans))
+        yield from self._score_groups(plans.groups, arrived, rule_set.version, evictions)
         if rule_set.fills_begun:
             for store, eviction in zip(stores, evictions, strict=True):
                 Filling(store, partial(self._take_in, rule_set.version, eviction)).end(rule_set.fills)
         yield from self._end(evictions, going_on)
+
+    def _too_large(self, arrived: ShardEvents, plans: ShardPlans) -> set[str]:
+        """Return the groups of which a call would put out too many rows at once."""
+        if not (self.evaluations or self.features):
+            return set()
+        events = np.diff(arrived.key_start[arrived.group_start]).tolist()
+        rules = [len(plans.groups.plan_of(group_id).rule_arrays.number) for group_id in arrived.group_ids]
+        each = zip(arrived.group_ids, events, rules, strict=True)
+        return {group_id for group_id, of_group, of_event in each if of_group * of_event > keyed_events.MOST_ROWS}
 
     def _begin(self, store: ShardStore, plans: ShardPlans, going_on: Eviction | None) -> Eviction:
         apart = frozenset(fill.timelines for fill in plans.rule_set.fills)
@@ -210,9 +223,9 @@ class Scorer:
             are_quiet = scored.are_quiet.tolist()
             if self.keeps:
                 before.write(scored)
-                key_events = np.diff(scored.events.key_start)
+                key_events, are_kept = np.diff(scored.events.key_start), kept_keys(scored)
                 for part in parts:
-                    part.note(scored, key_events)
+                    part.note(scored, key_events, are_kept)
             for at in range(first, end):
                 if at in shares or not are_quiet[at - first]:
                     share = shares.get(at) or _Share(self, arrived, plans[at], at, evictions[homes[at]])
@@ -324,14 +337,15 @@ class _Part(NamedTuple):
         keys, stored = self.keys.between(begin, until).dense(), self.stored.slice(begin, until)
         return _Part(self.eviction, self.places[begin:until] - first, keys, stored)
 
-    def note(self, scored: ScoredGroups, key_events: Int64s) -> None:
-        """Let the eviction of the shard know what has come out for its keys."""
-        scored_keys = ScoredKeys.of(self.keys, self.stored.heads, self.places, scored)
+    def note(self, scored: ScoredGroups, key_events: Int64s, are_kept: Flags | None) -> None:
+        """Let the eviction of the shard know what has come out for its keys; `are_kept` is of all, see `kept_keys`."""
+        are_own = None if are_kept is None else are_kept[self.places]
+        scored_keys = ScoredKeys.of(self.keys, self.stored.heads, scored.clocks_ms[self.places], are_own)
         self.eviction.note(scored_keys, int(key_events[self.places].sum()))
 
 
 def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s | None:
-    """Return when the latest event was of the evicted timelines of which each key may be one; None for none."""
+    """Return the time of the latest event of all evicted timelines of each key's group in its shard; None for none."""
     known = [
         (part.places, until_ms) for part in parts if (until_ms := part.eviction.evicted_until_ms(part.keys)) is not None
     ]

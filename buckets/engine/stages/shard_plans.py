@@ -43,6 +43,10 @@ class GroupSet:
         """Return the index of each plan by its group."""
         return {plan.group.group_id: number for number, plan in enumerate(self.plans)}
 
+    def plan_of(self, group_id: str) -> GroupPlan:
+        """Return the plan of a group."""
+        return self.plans[self.numbers[group_id]]
+
     @cached_property
     def _tracks_of(self) -> list[list[Track | None]]:
         """Return the track of each column of each plan; None for one that no rule reads any more."""
@@ -113,9 +117,13 @@ class ShardPlans:
 
     @cached_property
     def holding(self) -> set[str]:
-        """Return the groups of whose keys policies may remember something."""
-        plans = self.groups.plans
-        return {plan.group.group_id for plan in plans if plan.resetting or any(plan.group.policies.values())}
+        """Return the groups of whose keys a shard may remember something for policies, and reads it to score them."""
+        return {plan.group.group_id for plan in self.groups.plans if plan.resetting or _holds_back(plan.group)}
+
+
+def _holds_back(group: Group) -> bool:
+    spanning = {rule.rule_id for rule in group.spanning_rules}  # of which the driver decides
+    return any(policies for rule_id, policies in group.policies.items() if rule_id not in spanning)
 
 
 _KNOWN: deque[ShardPlans] = deque(maxlen=_KEPT)

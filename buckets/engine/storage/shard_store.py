@@ -263,7 +263,7 @@ class JoinedHeads:
     """The heads of several shards, whose keys may stand among each other."""
 
     parts: Sequence[StoredHeads]  # those of each
-    places: Sequence[Int64s] = ()  # int64, where the keys of each stand among all; no matter for a single one
+    places: Sequence[Int64s] = ()  # int64, where the keys of each stand among all; not read where there is one part
 
     @cached_property
     def heads(self) -> ByteStrings:
