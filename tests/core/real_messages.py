@@ -44,8 +44,7 @@ def real_messages(events: Sequence[Row] | None = None, **engine: Any) -> dict[st
 
 def messages_of(pipeline: Pipeline) -> dict[str, list[Message]]:
     """All rows of a job as messages, by output."""
-    messages = Messages(pipeline.rule_set, pipeline.schema)
-    scale = pipeline.schema.largest_scale
+    messages, scale = Messages(pipeline.rule_set, pipeline.schema), pipeline.schema.largest_scale
     return {
         name: list(messages.of(name, pa.Table.from_pylist(pipeline.output(name), _columns(name, scale)), DECIDED_MS))
         for name in columns.TOPICS

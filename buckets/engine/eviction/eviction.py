@@ -55,10 +55,8 @@ def kept_keys(scored: ScoredGroups) -> Flags | None:
     """Return which keys have an event that leaves a trace, bool `(keys,)`; None where all have."""
     if not len(scored.events.ways):
         return None
-    are_kept = np.zeros(len(scored.clocks_ms), np.bool_)
-    are_kept[np.searchsorted(scored.events.key_start, np.flatnonzero(scored.events.ways != ASKS), side="right") - 1] = (
-        True
-    )
+    remaining, are_kept = np.flatnonzero(scored.events.ways != ASKS), np.zeros(len(scored.clocks_ms), np.bool_)
+    are_kept[np.searchsorted(scored.events.key_start, remaining, side="right") - 1] = True
     return are_kept
 
 

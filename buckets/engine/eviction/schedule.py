@@ -113,8 +113,7 @@ class EvictionSchedule:
         """Write what has changed."""
         self._write_added(entries)
         self.clock.keep(live)
-        if not self.evicted_until_ms.keys() <= {*live}:
-            self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
+        self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
         self.remembered = {group for group in self.remembered if group in live or group in self.slots}
         overview, besides = self._stored[0], (dict(self.evicted_until_ms), set(self.remembered))
         if self._has_other_slots or besides != self._besides:

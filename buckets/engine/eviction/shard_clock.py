@@ -233,13 +233,10 @@ def _vote(keys, key_start, passed_over, group_start, clocks_ms, numbers, apart, 
         for voter in range(first, most):
             voters.hashes[group, voter], voters.clocks_ms[group, voter] = hashes[voter], hashes_ms[voter]
         voters.counts[group] = most - first
+        median_ms = np.int64(NO_CLOCK)
         if most - first >= max(quorum, 1):
-            voters.medians_ms[group] = _median_ms(hashes_ms, first)
-            times_ms[index] = voters.medians_ms[group]
-        else:
-            times_ms[index] = NO_CLOCK
-        if not apart[group]:
-            times_ms[index] = _latest(voters.medians_ms, apart)
+            median_ms = voters.medians_ms[group] = _median_ms(hashes_ms, first)
+        times_ms[index] = median_ms if apart[group] else _latest(voters.medians_ms, apart)
     return times_ms
 
 

@@ -132,7 +132,7 @@ class Scorer:
         if arrived is not None:
             yield from self._score_groups(plans.groups, arrived, rule_set.version, [eviction])
         if rule_set.fills_begun:
-            fills = Filling(store, partial(self._take_in, rule_set.version, eviction))
+            fills = self._filling(store, eviction, rule_set)
             numbers = {} if arrived is None else {group_id: at for at, group_id in enumerate(arrived.group_ids)}
             for fill in rule_set.fills if is_asked else ():
                 at = numbers.get(fill.group_id)
@@ -157,7 +157,7 @@ class Scorer:
         yield from self._score_groups(plans.groups, arrived, rule_set.version, evictions)
         if rule_set.fills_begun:
             for store, eviction in zip(stores, evictions, strict=True):
-                Filling(store, partial(self._take_in, rule_set.version, eviction)).end(rule_set.fills)
+                self._filling(store, eviction, rule_set).end(rule_set.fills)
         yield from self._end(evictions, going_on)
 
     def _too_large(self, arrived: ShardEvents, plans: ShardPlans) -> set[str]:
@@ -181,6 +181,9 @@ class Scorer:
             evicted.update(eviction.evicted)
         if evicted and self.counts:
             yield Produced(COUNTS, 0, evicted_count(evicted))
+
+    def _filling(self, store: ShardStore, eviction: Eviction, rule_set: RuleSet) -> Filling:
+        return Filling(store, partial(self._take_in, rule_set.version, eviction))
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
         """Take events into timelines that are being filled; what comes out is thrown away."""

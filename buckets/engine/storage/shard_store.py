@@ -269,30 +269,30 @@ class JoinedHeads:
     def heads(self) -> ByteStrings:
         """Return all of them."""
         heads = concatenated([part.heads for part in self.parts])
-        if len(self.parts) == 1:
-            return heads
-        order = np.empty(heads.size, np.int64)
-        order[np.concatenate(self.places)] = np.arange(heads.size)
-        return heads.take(order)
+        return heads if len(self.parts) == 1 else heads.take(self._order)
 
     @cached_property
-    def _part_of(self) -> list[int]:
-        """Return the part of each key, by its index."""
-        parts = np.empty(self.heads.size, np.int64)
-        parts[np.concatenate(self.places)] = np.repeat(np.arange(len(self.parts)), [len(each) for each in self.places])
-        return parts.tolist()
+    def _order(self) -> Int64s:
+        """Return the index of each key among those of all parts, one part after the other."""
+        return np.argsort(np.concatenate(self.places))
+
+    @cached_property
+    def _homes(self) -> tuple[list[int], list[int]]:
+        """Return the part of each key, by its index, and the index of the key there."""
+        sizes = [len(each) for each in self.places]
+        parts, indices = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes])
+        return parts[self._order].tolist(), indices[self._order].tolist()
 
     def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read pages, each given as the index of its key, and its number."""
         if len(self.parts) == 1:
             return self.parts[0].read_pages(wanted)
-        pages, own = [b""] * len(wanted), dict[int, list[int]]()
+        (parts, indices), pages, own = self._homes, [b""] * len(wanted), dict[int, list[int]]()
         for at, (key, _) in enumerate(wanted):
-            own.setdefault(self._part_of[key], []).append(at)
+            own.setdefault(parts[key], []).append(at)
         for part, of_part in own.items():
-            places, (keys, numbers) = self.places[part], zip(*map(wanted.__getitem__, of_part), strict=True)
-            found = self.parts[part].read_pages([*zip(np.searchsorted(places, keys).tolist(), numbers, strict=True)])
-            for at, page in zip(of_part, found, strict=True):
+            asked = [(indices[key], number) for key, number in map(wanted.__getitem__, of_part)]
+            for at, page in zip(of_part, self.parts[part].read_pages(asked), strict=True):
                 pages[at] = page
         return pages
 
@@ -302,10 +302,12 @@ class JoinedHeads:
         if len(self.parts) == 1:
             self.parts[0].write_changed(scored.heads, are_changed, scored.pages)
             return
-        for part, places in zip(self.parts, self.places, strict=True):
-            known = {key: index for index, key in enumerate(places.tolist())} if scored.pages else {}
-            pages = [replace(page, key=known[page.key]) for page in scored.pages if page.key in known]
-            part.write_changed(scored.heads.take(places), are_changed[places], pages)
+        pages: list[list[Page]] = [[] for _ in self.parts]
+        for page in scored.pages:
+            parts, indices = self._homes
+            pages[parts[page.key]].append(replace(page, key=indices[page.key]))
+        for part, places, of_part in zip(self.parts, self.places, pages, strict=True):
+            part.write_changed(scored.heads.take(places), are_changed[places], of_part)
 
 
 def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
