@@ -28,8 +28,8 @@ _PRODUCER: dict[str, str | int | bool] = {
     "acks": "all",
     # Keys go to the partitions to which Java's clients send them, and calls.
     "partitioner": "murmur2_random",
-    # What is sent goes at once: the next comes with the next batch.
-    "linger.ms": 0,
+    # What is sent goes when `flush` is called: the messages of a small batch are one request and not one each.
+    "linger.ms": 5,
     "queue.buffering.max.messages": 1_000_000,
     "compression.type": "lz4",
     # How large a message may be is for its topic to say: the client allows as much as it can.
@@ -120,6 +120,8 @@ _ROOM = {
     # Room for all that becomes due while the broker does not answer, so that the schedule holds.
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
+    # Each goes when it is due.
+    "linger.ms": 0,
 }
 _NS = 1_000_000_000
 

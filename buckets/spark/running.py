@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.utils import ForeachBatchFunction
 
 from buckets.config.settings import SHUTDOWN_WITHIN_MS, STALL_PATIENCE_MS, START_PATIENCE_MS, STORE_PATIENCE_MS
 from buckets.duration import format_duration
@@ -277,6 +280,31 @@ class Running:
             )
             return OtherColumns(message) if _TABLE_CHANGED in text else BucketsError(message)
         return BucketsError(f"{message}; details are in {log_path()}")
+
+
+class _EachBatch(ForeachBatchFunction):
+    """Calls a function with each batch of a query, all in one session: Spark's own makes one of five calls a batch."""
+
+    _session: SparkSession | None = None
+
+    def call(self, jdf: Any, batch_id: int) -> None:
+        try:
+            if self._session is None:
+                self._session = SparkSession(self.session.sparkContext, jdf.sparkSession())
+            self.func(DataFrame(jdf, self._session), batch_id)
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def for_each_batch(frame: DataFrame, run_batch: Batch) -> DataStreamWriter:
+    """Return what writes a stream by a function that is called with each batch."""
+    session, writer = frame.sparkSession, frame.writeStream.outputMode("update")
+    gateway: Any = session.sparkContext._gateway
+    helper = gateway.jvm.org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper
+    helper.callForeachBatch(writer._jwrite, _EachBatch(session, run_batch))
+    ensure_callback_server_started(gateway)
+    return writer
 
 
 def begin_query(writer: DataStreamWriter, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:

@@ -6,6 +6,7 @@ for all tasks that it ever does.
 
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -128,14 +129,26 @@ def state_tasks(context: SparkContext, method: str) -> Any:
     return getattr(context._jvm.buckets.StateTasks, method)  # type: ignore[union-attr]
 
 
+class _OfDriver(threading.local):
+    """The connection of a thread of the driver."""
+
+    connection: StateConnection | None = None
+
+
+_of_driver = _OfDriver()
+
+
 def fetch(where: str) -> list[bytes]:
     """Return what the JVM keeps for the driver, once; `where` is how it said so."""
     path, name = where.split("\n")
-    connection = StateConnection(path)
+    connection = _of_driver.connection
+    if connection is None or connection.path != path:
+        connection = _of_driver.connection = StateConnection(path)
     try:
         return connection.call(_FETCH, name.encode()).to_list()
-    finally:
-        connection.close()
+    except (OSError, EOFError):
+        _of_driver.connection = None
+        raise
 
 
 def _joined(strings: ByteStrings) -> bytes:

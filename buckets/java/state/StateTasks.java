@@ -199,9 +199,12 @@ final class StatefulRdd extends RDD {
         return firstParent(StateTasks.ANY).partitions();
     }
 
-    /** Where the store is open from the batch before. */
+    /** Where the store is open from the batch before; that needs no asking where the driver runs tasks. */
     @Override
     public scala.collection.immutable.Seq getPreferredLocations(Partition partition) {
+        if (sparkContext().isLocal()) {
+            return scala.collection.immutable.Nil$.MODULE$;
+        }
         return stores.coordinator.getLocation(stores.id(partition.index())).toList();
     }
 }
