@@ -33,8 +33,13 @@ class StateConnection:
         """Connect."""
         self.path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(path)
         self._answers = self._socket.makefile("rb")
+        self._socket.connect(path)
+
+    def __del__(self) -> None:
+        """End the connection with the thread or worker that had it."""
+        self._answers.close()
+        self._socket.close()
 
     @classmethod
     def of_task(cls) -> "StateConnection":
@@ -80,11 +85,6 @@ class StateConnection:
             raise EOFError(message)
         return data
 
-    def close(self) -> None:
-        """End the connection."""
-        self._answers.close()
-        self._socket.close()
-
 
 class StateEntries(InColumns):
     """All entries of a shard in the state of the running task."""
@@ -129,25 +129,20 @@ def state_tasks(context: SparkContext, method: str) -> Any:
     return getattr(context._jvm.buckets.StateTasks, method)  # type: ignore[union-attr]
 
 
-class _OfDriver(threading.local):
-    """The connection of a thread of the driver."""
-
-    connection: StateConnection | None = None
-
-
-_of_driver = _OfDriver()
+_of_driver = threading.local()
+"""The connection of a thread of the driver."""
 
 
 def fetch(where: str) -> list[bytes]:
     """Return what the JVM keeps for the driver, once; `where` is how it said so."""
     path, name = where.split("\n")
-    connection = _of_driver.connection
+    connection: StateConnection | None = getattr(_of_driver, "connection", None)
     if connection is None or connection.path != path:
         connection = _of_driver.connection = StateConnection(path)
     try:
         return connection.call(_FETCH, name.encode()).to_list()
     except (OSError, EOFError):
-        _of_driver.connection = None
+        del _of_driver.connection
         raise
 
 
