@@ -28,7 +28,7 @@ _PRODUCER: dict[str, str | int | bool] = {
     "acks": "all",
     # Keys go to the partitions to which Java's clients send them, and calls.
     "partitioner": "murmur2_random",
-    # What is sent goes when `flush` is called: the messages of a small batch are one request and not one each.
+    # What is sent goes when `flush` is called, so that the messages of a small batch can be one request.
     "linger.ms": 5,
     "queue.buffering.max.messages": 1_000_000,
     "compression.type": "lz4",

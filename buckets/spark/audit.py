@@ -44,7 +44,7 @@ from buckets.preflight.output_check import check_digits
 from buckets.spark.arrow_types import from_arrow_schema, from_arrow_type
 from buckets.spark.faults import java_in_one_line, patience_of
 from buckets.spark.new_topic import go_on_in_new_topics
-from buckets.spark.running import Batch, Running, begin_query, for_each_batch, news_of
+from buckets.spark.running import Batch, Running, begin_query, news_of
 from buckets.spark.sources import topic_reader
 from buckets.spark.stall import give_up
 
@@ -185,8 +185,7 @@ class AuditQuery:
         reader = topic_reader(self._spark, self._audit.selection, self._audit.kafka)
         reader = reader.option("includeHeaders", True).option("startingOffsets", "earliest")
         reader = reader.option("maxOffsetsPerTrigger", MESSAGES_A_BATCH)
-        writer = for_each_batch(reader.load(), run_batch)
-        self._query = begin_query(writer, self._audit.folder.spark_checkpoint, interval_ms)
+        self._query = begin_query(reader.load(), run_batch, self._audit.folder.spark_checkpoint, interval_ms)
         return self._query
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:

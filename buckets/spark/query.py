@@ -41,7 +41,7 @@ from buckets.rules.rule_set import RuleSet, encode_rule_set
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.batch_properties import set_batch
 from buckets.spark.fan_out import COLUMNS, fan_out_stage
-from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, for_each_batch, news_of
+from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.sources import ArrivalStream
@@ -122,10 +122,9 @@ class ScoringQuery:
         else:
             messages = arrived.mapInArrow(settled(fan_out), COLUMNS).repartitionById(self._partitions, "shard")
             frame = messages.mapInArrow(settled(score), produced)
-        writer = for_each_batch(frame, run_batch)
         partitions = {PARTITIONS: str(self._partitions)} if scoring.session else {}
         with settings_while(self._arrivals.frame.sparkSession, {**scoring.session, **partitions}):
-            self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
+            self._query = begin_query(frame, run_batch, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:
             self._on_phase(self._reading)
         return self._query

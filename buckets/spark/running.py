@@ -17,7 +17,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import ForeachBatchFunction
 
 from buckets.config.settings import SHUTDOWN_WITHIN_MS, STALL_PATIENCE_MS, START_PATIENCE_MS, STORE_PATIENCE_MS
@@ -283,32 +282,23 @@ class Running:
 
 
 class _EachBatch(ForeachBatchFunction):
-    """Calls a function with each batch of a query, all in one session: Spark's own makes one of five calls a batch."""
+    """Calls a function with each batch of a query, all in one session: Spark's own makes one of six calls a batch."""
 
     _session: SparkSession | None = None
 
     def call(self, jdf: Any, batch_id: int) -> None:
-        try:
-            if self._session is None:
-                self._session = SparkSession(self.session.sparkContext, jdf.sparkSession())
-            self.func(DataFrame(jdf, self._session), batch_id)
-        except Exception as error:
-            self.error = error
-            raise
+        if self._session is None:
+            self._session = SparkSession(self.session.sparkContext, jdf.sparkSession())
+        self.func(DataFrame(jdf, self._session), batch_id)
 
 
-def for_each_batch(frame: DataFrame, run_batch: Batch) -> DataStreamWriter:
-    """Return what writes a stream by a function that is called with each batch."""
+def begin_query(frame: DataFrame, run_batch: Batch, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:
+    """Start a query with Spark's checkpoint, and a batch every `interval_ms`; None: do what is there, and end."""
     session, writer = frame.sparkSession, frame.writeStream.outputMode("update")
     gateway: Any = session.sparkContext._gateway
     helper = gateway.jvm.org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper
     helper.callForeachBatch(writer._jwrite, _EachBatch(session, run_batch))
     ensure_callback_server_started(gateway)
-    return writer
-
-
-def begin_query(writer: DataStreamWriter, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:
-    """Start a query with Spark's checkpoint, and a batch every `interval_ms`; None: do what is there, and end."""
     writer = writer.option("checkpointLocation", str(checkpoint))
     if interval_ms is None:
         return writer.trigger(availableNow=True).start()

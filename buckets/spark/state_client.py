@@ -4,6 +4,7 @@ Many entries are one call, and go there and back as they lie in `ByteStrings`. A
 for all tasks that it ever does.
 """
 
+import contextlib
 import socket
 import struct
 import threading
@@ -27,7 +28,7 @@ _OPEN, _GET, _PUT, _REMOVE, _LIST, _FETCH = b"O", b"G", b"P", b"R", b"L", b"F"
 class StateConnection:
     """A connection to the JVM."""
 
-    _of_worker: ClassVar["StateConnection | None"] = None
+    _of_thread: ClassVar = threading.local()  # `connection`: that which a thread keeps
 
     def __init__(self, path: str) -> None:
         """Connect."""
@@ -37,9 +38,22 @@ class StateConnection:
         self._socket.connect(path)
 
     def __del__(self) -> None:
-        """End the connection with the thread or worker that had it."""
+        """End the connection with the thread that had it."""
         self._answers.close()
         self._socket.close()
+
+    @classmethod
+    @contextlib.contextmanager
+    def kept(cls, path: str) -> Iterator["StateConnection"]:
+        """Give the connection that this thread keeps; one that was cut off in the `with` is not kept any longer."""
+        connection: StateConnection | None = getattr(cls._of_thread, "connection", None)
+        if connection is None or connection.path != path:
+            connection = cls._of_thread.connection = cls(path)
+        try:
+            yield connection
+        except (OSError, EOFError):  # of a JVM that has ended, or an attempt that was cut off
+            del cls._of_thread.connection
+            raise
 
     @classmethod
     def of_task(cls) -> "StateConnection":
@@ -50,15 +64,9 @@ class StateConnection:
             message = "the task has no state: only what `run_batch` runs has"
             raise RuntimeError(message)
         path, secret = announced.split("\n")
-        connection = cls._of_worker
-        if connection is None or connection.path != path:
-            connection = cls._of_worker = cls(path)
-        try:
+        with cls.kept(path) as connection:
             connection.call(_OPEN, f"{secret} {task.taskAttemptId()}".encode())
-        except (OSError, EOFError):  # of a JVM that has ended, or an attempt that was cut off
-            cls._of_worker = None
-            raise
-        return connection
+            return connection
 
     def call(self, kind: bytes, *parts: bytes) -> ByteStrings:
         """Call, and return the first answer. Raises RuntimeError where the store refuses the call."""
@@ -129,21 +137,11 @@ def state_tasks(context: SparkContext, method: str) -> Any:
     return getattr(context._jvm.buckets.StateTasks, method)  # type: ignore[union-attr]
 
 
-_of_driver = threading.local()
-"""The connection of a thread of the driver."""
-
-
 def fetch(where: str) -> list[bytes]:
     """Return what the JVM keeps for the driver, once; `where` is how it said so."""
     path, name = where.split("\n")
-    connection: StateConnection | None = getattr(_of_driver, "connection", None)
-    if connection is None or connection.path != path:
-        connection = _of_driver.connection = StateConnection(path)
-    try:
+    with StateConnection.kept(path) as connection:
         return connection.call(_FETCH, name.encode()).to_list()
-    except (OSError, EOFError):
-        del _of_driver.connection
-        raise
 
 
 def _joined(strings: ByteStrings) -> bytes:
