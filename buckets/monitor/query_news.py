@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -194,7 +194,8 @@ class JobCounts:
 
     def __init__(self) -> None:
         self._minute = LastMinute()
-        self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
+        self._alerts: list[dict[str, Any]] = []  # The latest that have been shown, newest first
+        self._unshown: list[BatchReport] = []  # Batches that may have later ones
         self._totals = Counter(dict.fromkeys(_TOTALS, 0))
         self._groups = BoundedCounts(MOST_GROUPS)
         self._rules = BoundedCounts(MOST_RULES)
@@ -210,7 +211,7 @@ class JobCounts:
 
     def add(self, batch: BatchReport) -> None:
         """Count a batch; they come in the order in which they were written."""
-        account, latest = batch.account, _latest(batch.alerts, LATEST_ALERTS)
+        account = batch.account
         self._minute.add(batch)
         self._totals.update(batches=1, events=account.events_in, malformed=account.malformed)
         for name in ("skipped", "rounded", "dead_letters"):
@@ -230,8 +231,10 @@ class JobCounts:
             "duration_ms": round(batch.duration_s * 1000),
             "written_ms": batch.written_ms,
         }
-        for alert in latest:
-            self._alerts.appendleft(alert | {"written_ms": batch.written_ms})
+        if sum(map(len, batch.alerts)) >= LATEST_ALERTS:
+            self._unshown.clear()
+        if batch.alerts:
+            self._unshown.append(batch)
 
     def _add_facts(self, facts: BatchFacts) -> None:
         for output, by_rule in facts.rules.items():
@@ -266,8 +269,19 @@ class JobCounts:
             "delay": self._delay.to_json(),
             "last_batch": self._last_batch,
             "minute": self._minute.summary(now_ms),
-            "alerts": list(self._alerts),
+            "alerts": self._latest_alerts(),
         }
+
+    def _latest_alerts(self) -> list[dict[str, Any]]:
+        """Return the latest alerts, newest first; to show each batch's would take as long as all else here."""
+        unshown, self._unshown = self._unshown, []
+        shown = [
+            alert | {"written_ms": batch.written_ms}
+            for batch in reversed(unshown)
+            for alert in reversed(_latest(batch.alerts, LATEST_ALERTS))
+        ]
+        self._alerts = [*shown, *self._alerts][:LATEST_ALERTS]
+        return self._alerts
 
 
 def _latest(tables: Sequence[pa.Table], most: int) -> list[dict[str, Any]]:

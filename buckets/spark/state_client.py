@@ -22,7 +22,7 @@ ANNOUNCED = "buckets.state"
 """The local property of tasks that says where their stores are reached, and with what secret."""
 _AT_ONCE = 1024
 _INT = struct.Struct("<i")
-_OPEN, _GET, _PUT, _REMOVE, _LIST, _FETCH = b"O", b"G", b"P", b"R", b"L", b"F"
+_OPEN, _GET, _PUT, _REMOVE, _LIST, _FETCH, _COMMIT = b"O", b"G", b"P", b"R", b"L", b"F", b"C"
 
 
 class StateConnection:
@@ -68,10 +68,17 @@ class StateConnection:
             connection.call(_OPEN, f"{secret} {task.taskAttemptId()}".encode())
             return connection
 
+    def commit(self) -> None:
+        """Have the JVM commit the store, to which nothing more is written, while the task goes on."""
+        self._send(_COMMIT)
+
     def call(self, kind: bytes, *parts: bytes) -> ByteStrings:
         """Call, and return the first answer. Raises RuntimeError where the store refuses the call."""
-        self._socket.sendall(b"".join([_INT.pack(1 + sum(map(len, parts))), kind, *parts]))
+        self._send(kind, *parts)
         return self.answer()
+
+    def _send(self, kind: bytes, *parts: bytes) -> None:
+        self._socket.sendall(b"".join([_INT.pack(1 + sum(map(len, parts))), kind, *parts]))
 
     def answer(self) -> ByteStrings:
         """Return the next answer."""

@@ -53,24 +53,29 @@ def score_stage(bounds: Bounds) -> Stage:
                 layer = Layer(entries, caches_of_worker(), bounds)
                 return layer, _store(layer, entries)
 
-            def kept(scored: Iterable[Produced], layers: Mapping[int, Layer]) -> pa.RecordBatch:
-                shares = max(1, terms.engine.shards // max(1, len(layers)))
-                return as_rows(_kept(beyond_share(scored, shares, rule_set, terms), layers))
+            def rows_of(scored: Iterable[Produced], shards: int) -> pa.RecordBatch:
+                shares = max(1, terms.engine.shards // shards)
+                return as_rows(beyond_share(scored, shares, rule_set, terms))
 
             if passed:
-                yield kept(map(passing, passed), {})
+                yield rows_of(map(passing, passed), 1)
             shards = sorted(messages)
             group_ids = shard_plans(rule_set, terms.event_schema, terms.engine).group_ids
             together = _together([messages[shard] for shard in shards], group_ids)
-            if together is not None:
-                layers, stores = zip(*map(opened, shards), strict=True)
-                scored = scorer.score_together(together, rule_set, stores, [None] * len(stores))
-                yield kept(scored, dict(zip(shards, layers, strict=True)))
-                return
-            for shard in shards:
-                layer, store = opened(shard)
-                scored = scorer.score(messages.pop(shard), rule_set, store, sources_of_task(shard))
-                yield kept(scored, {shard: layer})
+            for some in [shards] if together is not None else [[shard] for shard in shards]:
+                layers, stores = zip(*map(opened, some), strict=True)
+
+                def stored(some: Sequence[int] = some, layers: Sequence[Layer] = layers) -> Iterator[Produced]:
+                    yield from _kept(dict(zip(some, layers, strict=True)))
+                    if some[-1] == shards[-1]:
+                        connection.commit()
+
+                if together is not None:
+                    scored = scorer.score_together(together, rule_set, stores, [None] * len(stores), stored)
+                else:
+                    (shard,), (store,), sent = some, stores, messages.pop(some[0])
+                    scored = scorer.score(sent, rule_set, store, sources_of_task(shard), on_stored=stored)
+                yield rows_of(scored, len(some))
 
     return stage
 
@@ -99,9 +104,8 @@ def _together(sent: Sequence[Sequence[bytes | ShardPayload]], group_ids: Sequenc
     return None if is_filled or len(sent) > MOST_MAPPED else joined_shards(pieces, group_ids)
 
 
-def _kept(produced: Iterable[Produced], layers: Mapping[int, Layer]) -> Iterator[Produced]:
-    """Yield what shards put out, and write their state behind that."""
-    yield from produced
+def _kept(layers: Mapping[int, Layer]) -> Iterator[Produced]:
+    """Write the state of shards, and yield how large it is."""
     for shard, layer in layers.items():
         held = layer.commit()
         if held is not None:

@@ -28,8 +28,13 @@ def entries() -> dict[bytes, bytes]:
     return small | large | {b"": b"of the empty key"}
 
 
-def tasks(spark: SparkSession, step: Step, asked: list[bytes], fails: bool = False) -> DataFrame:
-    """Shards 0 to 3, two to a task, each of which takes a step, and puts out what it finds then."""
+def tasks(
+    spark: SparkSession, step: Step, asked: list[bytes], commits: bool = False, fails: bool = False, late: bytes = b""
+) -> DataFrame:
+    """Shards 0 to 3, two to a task, each of which takes a step, and puts out what it finds then.
+
+    A task may say that its store is complete, and write something after that, or fail.
+    """
     written, removed = step
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,6 +46,11 @@ def tasks(spark: SparkSession, step: Step, asked: list[bytes], fails: bool = Fal
             found = [*zip(asked, store.get(asked), strict=True), (b"listed", repr(sorted(store.list_keys())).encode())]
             assert (some is None) == (not [*store.list_keys()])
             yield as_rows(Produced(f"{shard} {key!r}", len(value), value) for key, value in found)
+        connection = StateConnection.of_task()
+        if commits:
+            connection.commit()
+        if late:
+            StateEntries(connection, 0).put([(late, late)])
         if fails:
             message = "on purpose"
             raise RuntimeError(message)
@@ -49,8 +59,10 @@ def tasks(spark: SparkSession, step: Step, asked: list[bytes], fails: bool = Fal
     return shards.mapInArrow(stage, from_arrow_schema(PRODUCED))
 
 
-def run(spark: SparkSession, folder: Path, version: int, step: Step, asked: list[bytes]) -> dict[str, bytes]:
-    rows, sizes = run_batch(tasks(spark, step, asked), str(folder), version)
+def run(
+    spark: SparkSession, folder: Path, version: int, step: Step, asked: list[bytes], commits: bool = False
+) -> dict[str, bytes]:
+    rows, sizes = run_batch(tasks(spark, step, asked, commits), str(folder), version)
     assert sizes["memoryUsedBytes"] > 0
     return {row.output: row.payload for row in rows}
 
@@ -64,7 +76,8 @@ def expected(now: dict[bytes, bytes], asked: list[bytes]) -> dict[str, bytes]:
     return found
 
 
-def test_each_version_has_what_was_written_until_then_and_can_be_computed_again(spark, tmp_path):
+@pytest.mark.parametrize("commits", [False, True])
+def test_each_version_has_what_was_written_until_then_and_can_be_computed_again(spark, tmp_path, commits):
     whole = entries()
     third = [key for number, key in enumerate(whole) if number % 3 == 0]
     asked = [*whole, b"missing", b"\xff" * 20]
@@ -74,19 +87,27 @@ def test_each_version_has_what_was_written_until_then_and_can_be_computed_again(
         now = (after[-1] if after else {}) | written
         after.append({key: value for key, value in now.items() if key not in removed})
     for version, step in enumerate(steps):
-        assert run(spark, tmp_path, version, step, asked) == expected(after[version], asked)
+        assert run(spark, tmp_path, version, step, asked, commits) == expected(after[version], asked)
     # As after a failure: a version is computed once more, and goes on from the one before.
-    assert run(spark, tmp_path, 2, steps[2], asked) == expected(after[2], asked)
+    assert run(spark, tmp_path, 2, steps[2], asked, commits) == expected(after[2], asked)
     assert run(spark, tmp_path, 3, ({b"other": b"2"}, []), [b"other"]) == expected(
         after[2] | {b"other": b"2"}, [b"other"]
     )
 
 
-def test_a_task_that_fails_leaves_the_version_as_it_was(spark, tmp_path):
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_task_that_fails_leaves_the_version_as_it_was(spark, tmp_path, commits):
     run(spark, tmp_path, 0, ({b"a": b"1"}, []), [])
     with pytest.raises(Exception, match="on purpose"):
-        run_batch(tasks(spark, ({b"a": b"2", b"b": b"2"}, []), [], fails=True), str(tmp_path), 1)
+        run_batch(tasks(spark, ({b"a": b"2", b"b": b"2"}, []), [], commits, fails=True), str(tmp_path), 1)
     assert run(spark, tmp_path, 1, ({}, []), [b"a", b"b"]) == expected({b"a": b"1"}, [b"a", b"b"])
+
+
+def test_nothing_is_written_to_a_store_that_is_complete(spark, tmp_path):
+    run(spark, tmp_path, 0, ({b"a": b"1"}, []), [])
+    with pytest.raises(Exception, match="the state store refused a call"):
+        run_batch(tasks(spark, ({b"a": b"2"}, []), [], commits=True, late=b"a"), str(tmp_path), 1)
+    assert run(spark, tmp_path, 1, ({}, []), [b"a"]) == expected({b"a": b"1"}, [b"a"])
 
 
 def test_tasks_that_read_a_partition_at_once_do_not_exchange_values(spark, tmp_path):

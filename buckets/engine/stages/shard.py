@@ -8,7 +8,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
@@ -66,6 +66,7 @@ from buckets.timeline.head import NO_CLOCK
 COUNTS = "counts"  # The output that carries counts of events, as JSON
 ARRIVED = "arrived"  # The output that carries what tasks have read, for the archive
 ROWS = "rows"  # The output that carries the rows of a DataFrame, as they came
+_FEW = 10_000  # Of at most so many events in groups alerts are made after the state is written: all wait in memory
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,12 @@ class Scorer:
         store: ShardStore,
         sources: FillSources = NO_SOURCES,
         going_on: Eviction | None = None,
+        on_stored: Callable[[], Iterable[Produced]] = tuple,
     ) -> Iterator[Produced]:
         """Score what `fan_out` has for one shard, in messages or unpacked.
 
-        An eviction that is `going_on` has begun by these rules, and is ended by whoever has begun it.
+        An eviction that is `going_on` has begun by these rules, and is ended by whoever has begun it. `on_stored` is
+        called once the store has all that it gets, and may put out something too; alerts of few events are made then.
         """
         pieces: list[ShardPayload] = []
         is_asked = False
@@ -129,22 +132,33 @@ class Scorer:
         arrived = ShardEvents.of(pieces, plans.group_ids) if pieces else None
         if arrived is not None and not self.keeps:
             arrived = arrived.apart()
-        if arrived is not None:
-            yield from self._score_groups(plans.groups, arrived, rule_set.version, [eviction])
-        if rule_set.fills_begun:
-            fills = self._filling(store, eviction, rule_set)
-            numbers = {} if arrived is None else {group_id: at for at, group_id in enumerate(arrived.group_ids)}
-            for fill in rule_set.fills if is_asked else ():
-                at = numbers.get(fill.group_id)
-                of_group = None if arrived is None or at is None else arrived.by_key(at)
-                of_group = of_group if of_group is not None and len(of_group.codes) else None
-                plan = plans.by_state_id[fill.timelines]
-                yield Produced(FILLS, 0, fills.go_on(fill, plan, of_group, sources.get(fill.number)))
-            fills.end(rule_set.fills)
-        yield from self._end([eviction], [going_on])
+
+        def stored() -> Iterator[Produced]:
+            if rule_set.fills_begun:
+                fills = self._filling(store, eviction, rule_set)
+                numbers = {} if arrived is None else {group_id: at for at, group_id in enumerate(arrived.group_ids)}
+                for fill in rule_set.fills if is_asked else ():
+                    at = numbers.get(fill.group_id)
+                    of_group = None if arrived is None or at is None else arrived.by_key(at)
+                    of_group = of_group if of_group is not None and len(of_group.codes) else None
+                    plan = plans.by_state_id[fill.timelines]
+                    yield Produced(FILLS, 0, fills.go_on(fill, plan, of_group, sources.get(fill.number)))
+                fills.end(rule_set.fills)
+            yield from self._end([eviction], [going_on])
+            yield from on_stored()
+
+        if arrived is None:
+            yield from stored()
+        else:
+            yield from self._score_groups(plans.groups, arrived, rule_set.version, [eviction], stored)
 
     def score_together(
-        self, arrived: ShardEvents, rule_set: RuleSet, stores: Sequence[ShardStore], going_on: Sequence[Eviction | None]
+        self,
+        arrived: ShardEvents,
+        rule_set: RuleSet,
+        stores: Sequence[ShardStore],
+        going_on: Sequence[Eviction | None],
+        on_stored: Callable[[], Iterable[Produced]] = tuple,
     ) -> Iterator[Produced]:
         """Score the events of several shards, which have stores, as `score` does for each.
 
@@ -154,11 +168,15 @@ class Scorer:
         evictions = [self._begin(store, plans, each) for store, each in zip(stores, going_on, strict=True)]
         arrived = arrived if self.keeps else arrived.apart()
         arrived = arrived.cut(plans.holding | self._too_large(arrived, plans))
-        yield from self._score_groups(plans.groups, arrived, rule_set.version, evictions)
-        if rule_set.fills_begun:
-            for store, eviction in zip(stores, evictions, strict=True):
-                self._filling(store, eviction, rule_set).end(rule_set.fills)
-        yield from self._end(evictions, going_on)
+
+        def stored() -> Iterator[Produced]:
+            if rule_set.fills_begun:
+                for store, eviction in zip(stores, evictions, strict=True):
+                    self._filling(store, eviction, rule_set).end(rule_set.fills)
+            yield from self._end(evictions, going_on)
+            yield from on_stored()
+
+        yield from self._score_groups(plans.groups, arrived, rule_set.version, evictions, stored)
 
     def _too_large(self, arrived: ShardEvents, plans: ShardPlans) -> set[str]:
         """Return the groups of which a call would put out too many rows at once."""
@@ -193,9 +211,14 @@ class Scorer:
             pass
 
     def _score_groups(
-        self, groups: GroupSet, arrived: ShardEvents, version: int, evictions: Sequence[Eviction]
+        self,
+        groups: GroupSet,
+        arrived: ShardEvents,
+        version: int,
+        evictions: Sequence[Eviction],
+        stored: Callable[[], Iterable[Produced]] = tuple,
     ) -> Iterator[Produced]:
-        """Score the events of shards, each of which has an eviction."""
+        """Score the events of shards, each of which has an eviction; `stored` ends these, as soon as it may."""
         every, events = self.evaluations or self.features, groups.keyed(arrived, self.lists)
         plans = [groups.plans[number] for number in events.plan.tolist()]
         numbers = np.repeat(np.arange(len(plans)), np.diff(events.group_start))
@@ -203,7 +226,7 @@ class Scorer:
         shards = _Part.read_all(evictions, keys, arrived.shards)
         first_keys = events.group_start[:-1]
         homes = np.zeros(len(plans), np.int64) if arrived.shards is None else arrived.shards[first_keys]
-        counted = Counted()
+        counted, waiting = Counted(), list[Iterator[Produced]]()
         for first, end in bundles(events, plans, every):
             begin, until = events.group_start[[first, end]].tolist()
             parts = [part for each in shards if (part := each.between(begin, until)).keys.size]
@@ -233,14 +256,21 @@ class Scorer:
                 if at in shares or not are_quiet[at - first]:
                     share = shares.get(at) or _Share(self, arrived, plans[at], at, evictions[homes[at]])
                     of_group = scored.of_group(at - first)
-                    yield from counted.each(share.plan.group, self._of_group(share, of_group, version))
+                    outputs = counted.each(share.plan.group, self._of_group(share, of_group, version))
+                    if len(arrived.rows) <= _FEW:
+                        waiting.append(outputs)
+                    else:
+                        yield from outputs
             if self.counts:
                 are_new = (before.heads.lengths == 0) & (scored.heads.lengths > 0)
                 counted.add(scored, are_new)
+        yield from stored()
+        yield from chain.from_iterable(waiting)
         if self.counts:
             yield counted.produced()
 
     def _of_group(self, share: "_Share", scored: Scored, version: int) -> Iterator[Produced]:
+        """Write what a group remembers of alerts, and return what it puts out, which is made when it is asked for."""
         plan, table, policies = share.plan, share.table, share.policies
         group = plan.group
         if plan.resetting:
@@ -248,19 +278,19 @@ class Scorer:
         of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, table.column("time_ms")))
         judged: list[Judged] = []
         beyond: Sequence[tuple[int, int]] = ()
+        packed = None
         if plan.parts:
             parts = group_parts(of_group)
             beyond = parts.beyond
             every, of_group_parts = self.evaluations or self.features, {frozenset(group.fields): parts.parts}
             judged = list(judge(group.own_rules, table, parts.events, of_group_parts, every))
             packed = parts_payload(of_group, parts)
-            if packed is not None:
-                yield Produced(PARTS, 0, packed)
         fired = fired_rules((*judged, *judged_limits(of_group, every=False)))
         decided = [(of, policies.decide(of.fired, of_group.clocks_ms)) for of in fired]
         if policies.state.write():
             share.eviction.schedule.remembered.add(group.state_id)
-        yield from chain(
+        return chain(
+            [] if packed is None else [Produced(PARTS, 0, packed)],
             *(self.decided_alerts(of, what, version) for of, what in decided),
             self._evaluations(of_group, judged),
             _side_outputs(of_group, beyond),

@@ -31,7 +31,8 @@ import org.apache.spark.util.TaskCompletionListener;
  * Answers Python's calls on the store of a running task, and hands results over to the driver's Python; one in each JVM.
  *
  * A connection is a worker's, and stays for all its tasks. A call is four bytes with its length, one that says what it is,
- * and what it is about; an answer has its length too, or -1 and then that of an error's text. All numbers are little-endian.
+ * and what it is about; an answer has its length too, or -1 and then that of an error's text. That a store is complete has
+ * none. All numbers are little-endian.
  * Only who has been told the secret of this JVM reaches a store.
  */
 final class StateServer implements Runnable {
@@ -118,7 +119,7 @@ final class StateServer implements Runnable {
         }
     }
 
-    static void open(TaskContext task, StateStore store) {
+    static void open(TaskContext task, TaskStore store) {
         ((CompletableFuture) tasks.get(nameOf(task))).complete(store);
     }
 
@@ -142,7 +143,7 @@ final class StateServer implements Runnable {
 
     @Override
     public void run() {
-        Object store = null;
+        TaskStore store = null;
         try {
             while (true) {
                 ByteBuffer call = read(read(4).getInt());
@@ -153,15 +154,17 @@ final class StateServer implements Runnable {
                         if (opened == null) {
                             throw new IllegalStateException("the task has ended");
                         }
-                        store = opened.get(OPEN_WITHIN_S, TimeUnit.SECONDS);
+                        store = (TaskStore) opened.get(OPEN_WITHIN_S, TimeUnit.SECONDS);
                         answer(new byte[0][]);
                     } else if (kind == 'F') {
                         Object[] rows = (Object[]) results.remove(text(call));
                         byte[][] strings = new byte[rows.length][];
                         System.arraycopy(rows, 0, strings, 0, rows.length);
                         answer(strings);
+                    } else if (kind == 'C') {
+                        commit(store);
                     } else {
-                        work((StateStore) store, kind, call);
+                        work(store.store, kind, call);
                     }
                 } catch (IOException error) {
                     throw error;
@@ -177,6 +180,15 @@ final class StateServer implements Runnable {
             } catch (IOException error) {
                 // It is closed.
             }
+        }
+    }
+
+    /** Commits while the task goes on, which is told of a fault in its end; to this call there is no answer. */
+    private static void commit(TaskStore store) {
+        try {
+            store.commit();
+        } catch (Throwable error) {
+            return;
         }
     }
 

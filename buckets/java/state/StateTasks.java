@@ -189,9 +189,10 @@ final class StatefulRdd extends RDD {
         StateStore store = org.apache.spark.sql.execution.streaming.state.StateStore$.MODULE$.get(
             stores.id(partition.index()), StateTasks.KEY, StateTasks.VALUE, StateTasks.KEYS, version, Option.empty(), Option.empty(),
             false, stores.conf, stores.hadoop(), false);
-        task.addTaskCompletionListener((TaskCompletionListener) new Abort(store));
-        StateServer.open(task, store);
-        return new ScoredRows(store, rows);
+        TaskStore own = new TaskStore(store);
+        task.addTaskCompletionListener((TaskCompletionListener) own);
+        StateServer.open(task, own);
+        return new ScoredRows(own, rows);
     }
 
     @Override
@@ -209,16 +210,31 @@ final class StatefulRdd extends RDD {
     }
 }
 
-/** Lets go of the store of a task that has failed. */
-final class Abort implements TaskCompletionListener {
-    private final StateStore store;
+/** The store of a task, which is committed once, and let go of where the task fails before that. */
+final class TaskStore implements TaskCompletionListener {
+    final StateStore store;
+    private Throwable fault;
 
-    Abort(StateStore store) {
+    TaskStore(StateStore store) {
         this.store = store;
     }
 
+    /** Commits, in the thread that comes first: that of the task, or the one that has heard that nothing more is written. */
+    synchronized void commit() {
+        if (fault == null && !store.hasCommitted()) {
+            try {
+                store.commit();
+            } catch (Throwable error) {
+                fault = error;
+            }
+        }
+        if (fault != null) {
+            org.apache.spark.unsafe.Platform.throwException(fault);
+        }
+    }
+
     @Override
-    public void onTaskCompletion(TaskContext task) {
+    public synchronized void onTaskCompletion(TaskContext task) {
         if (!store.hasCommitted()) {
             store.abort();
         }
@@ -227,11 +243,11 @@ final class Abort implements TaskCompletionListener {
 
 /** The rows of a task as bytes, and behind them what its store says of itself once it is committed. */
 final class ScoredRows extends AbstractIterator {
-    private final StateStore store;
+    private final TaskStore store;
     private final Iterator rows;
     private boolean isCommitted;
 
-    ScoredRows(StateStore store, Iterator rows) {
+    ScoredRows(TaskStore store, Iterator rows) {
         this.store = store;
         this.rows = rows;
     }
@@ -254,7 +270,7 @@ final class ScoredRows extends AbstractIterator {
     }
 
     private String sizes() {
-        StateStoreMetrics metrics = store.metrics();
+        StateStoreMetrics metrics = store.store.metrics();
         StringBuilder sizes = new StringBuilder("{\"memoryUsedBytes\":").append(metrics.memoryUsedBytes());
         for (Iterator each = metrics.customMetrics().iterator(); each.hasNext();) {
             Tuple2 metric = (Tuple2) each.next();
