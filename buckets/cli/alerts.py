@@ -49,13 +49,12 @@ def alerts(
     FIELD=VALUE,FIELD=VALUE. --json prints all alerts with whole ids, unless
     --limit is given.
 
-    \b
     Examples:
       buckets alerts demo-out/tables
       buckets alerts results --limit 50 --rule payer-to-beneficiary-24h
       buckets alerts results --key payerId=p017272 --from 2026-01-03
       buckets alerts results --held --json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     if shadow and held:
         message = "--shadow and --held are two outputs; ask for one of them"
         raise BucketsError(message)

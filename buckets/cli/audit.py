@@ -62,14 +62,13 @@ def audit(
     often this was stopped or killed. Ctrl-C stops it after the batch that is
     running; started again, it goes on where it was.
 
-    \b
     Examples:
       buckets audit conf/kafka.yaml
       buckets audit conf/kafka.yaml --once
       buckets audit conf/kafka.yaml --new-topic
       buckets audit conf/kafka.yaml --metrics-port 9465 --log-format json
       spark-submit --jars "$(python -m buckets.java.jars)" jobs/audit.py conf/kafka.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     log = log_of(log_format)
     with errors_in(log):
         over = StartOver(log)
@@ -128,10 +127,9 @@ def archive(conf: ArchivedConf) -> None:
     small files to larger ones. This joins them to files of a million rows, in
     which questions about a key read less.
 
-    \b
     Examples:
       buckets archive conf/demo.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     history = History.open(load_job(conf))
     with Terminal(stderr=True).status("Joining small files…"):
         fewer = join_small_files(history.archive.table_path)

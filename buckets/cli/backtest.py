@@ -234,7 +234,6 @@ def backtest(
     window and cooldown of a rule, FEATURE.window of a feature, and
     when.FEATURE, the number that a condition compares it with.
 
-    \b
     Examples:
       buckets backtest new.yaml --conf conf/job.yaml --from 2026-01-01 --to 2026-04-01
       buckets backtest new.yaml --events day.parquet --schema my-schema.yaml --html report.html

@@ -28,12 +28,11 @@ def check(
     Every fault is reported with its file and line, and the exit code is 1.
     Nothing is connected to if the configuration is not valid.
 
-    \b
     Examples:
       buckets check conf/demo.yaml
       buckets check conf/kafka.yaml --json
       buckets check conf/kafka.yaml --offline
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job, answers = check_configuration(conf)
     if job is not None and not offline:
         with Terminal(stderr=True).status("Connecting…") as status:

@@ -1,6 +1,8 @@
 """The command `buckets`: all commands by name, each imported only when it runs; `--help` reads their files instead."""
 
 import ast
+import inspect
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -127,8 +129,10 @@ class Commands(TyperGroup):
         if isinstance(home, Several):
             return Commands(home.homes, name=cmd_name, help=home.help, rich_markup_mode=None)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        module, _, function = home.rpartition(".")
-        alone.command(cmd_name)(getattr(import_module(f"buckets.cli.{module}"), function))
+        module, _, name = home.rpartition(".")
+        function = getattr(import_module(f"buckets.cli.{module}"), name)
+        words = re.sub(r"^(?=Examples?:$)", "\b\n", inspect.getdoc(function) or "", flags=re.MULTILINE)
+        alone.command(cmd_name, help=words)(function)
         return typer.main.get_command(alone)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -47,14 +47,13 @@ def evaluate(
     (the fired ones), and shadow_alerts, late_events, collisions, duplicates
     and dead_letters.
 
-    \b
     Examples:
       buckets evaluate --events day.jsonl --rules conf/demo-rules.yaml --out results
       buckets evaluate --events day.csv --rules my-rules.yaml --schema my-schema.yaml --out results
       buckets evaluate --events day.jsonl --rules conf/rules --schema schemas/card-payment.yaml --out results
       buckets evaluate --events day.jsonl --rules my-rules.yaml --list payroll=payroll.csv --out results
       buckets evaluate --events day.parquet --rules my-rules.yaml --conf conf/demo.yaml --batch-rows 1000 --out results
-    """  # noqa: D301 - click needs the backspace itself
+    """
     known_lists = given_lists(lists)
     with event_schema(schema) as (of_events, engine):
         rule_list = given_rules(rules, of_events)

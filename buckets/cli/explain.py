@@ -110,13 +110,12 @@ def explain(
     and each part of the condition with its distance to the limit. The exit
     code is 1 if a recomputed value differs from the recorded one.
 
-    \b
     Examples:
       buckets explain conf/demo.yaml 5f0c2a1d
       buckets explain conf/demo.yaml --event t000000123 --rule payer-24h
       buckets explain conf/demo.yaml --event t000000123 --rule payer-24h --json --all
       buckets explain conf/demo.yaml 5f0c2a1d --html why.html
-    """  # noqa: D301 - click needs the backspace itself
+    """
     if (alert_id is None) == (event is None):
         message = "give either ALERT_ID, an alert, or --event with --rule; `buckets explain --help` has examples"
         raise BucketsError(message)

@@ -76,14 +76,13 @@ def features(
     those with a label. With --by a table is written round by round: the same
     command goes on after the last one, also with what has arrived since.
 
-    \b
     Examples:
       buckets features conf/demo-rules.yaml --events day.parquet --out features.parquet
       buckets features my-rules.yaml --events table --schema my-schema.yaml --out features
       buckets features my-rules.yaml --conf conf/demo.yaml --out features.parquet --flags
       buckets features my-rules.yaml --conf conf/demo.yaml --events labels.csv --out features.parquet
       buckets features my-rules.yaml --conf conf/demo.yaml --out by-day --by day --master local[4]
-    """  # noqa: D301 - click needs the backspace itself
+    """
     console, size = Terminal(stderr=True), None
     if conf is not None:
         options = {"--list": lists, "--arrival": arrival, "--engine": engine, "--schema": schema}

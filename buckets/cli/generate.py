@@ -49,13 +49,12 @@ def generate(
     next to a folder, STEM.truth.jsonl next to a file. Each case names the rule
     of conf/demo-rules.yaml that catches it, and at which event.
 
-    \b
     Examples:
       buckets generate --out stream
       buckets generate --out week.parquet --days 7 --transactions 50000
       buckets generate --out messy --late-rate 0.05 --malformed-rate 0.0002
       buckets generate --out clean.csv --late-rate 0 --duplicate-rate 0
-    """  # noqa: D301 - click needs the backspace itself, to keep the lines as they are
+    """
     settings = GeneratorSettings(
         seed=seed,
         transactions=transactions,
@@ -112,11 +111,10 @@ def init(
 ) -> None:
     """Make a folder with a configuration, an event schema, rules with tests, and payments to try them on.
 
-    \b
     Examples:
       buckets init fraud
       cd fraud && buckets run conf.yaml && buckets alerts tables
-    """  # noqa: D301 - click needs the backspace itself
+    """
     texts = {name: resource(source).read_text(encoding="utf-8") for name, source in _FILES.items()}
     texts["schema.yaml"] = DEFAULT_SCHEMA.read_text(encoding="utf-8")
     try:

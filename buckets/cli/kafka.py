@@ -40,11 +40,10 @@ def start(
     start fetches its jars (43 MB). Nothing is removed from its topics because
     it is old.
 
-    \b
     Examples:
       buckets kafka start
       buckets kafka start --dir /tmp/try-kafka --port 9192
-    """  # noqa: D301 - click needs the backspace itself
+    """
     console = Terminal(stderr=True)
     broker = LocalBroker(folder, port)
     with console.status("Starting Kafka…"):
@@ -57,11 +56,10 @@ def start(
 def stop(folder: Folder = FOLDER) -> None:
     """Stop the broker of a folder; its data stays.
 
-    \b
     Examples:
       buckets kafka stop
       buckets kafka stop --dir /tmp/try-kafka
-    """  # noqa: D301 - click needs the backspace itself
+    """
     with Terminal(stderr=True).status("Stopping Kafka…"):
         stopped = LocalBroker(folder).stop()
     Terminal().say(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
@@ -70,11 +68,10 @@ def stop(folder: Folder = FOLDER) -> None:
 def status(folder: Folder = FOLDER) -> None:
     """Show whether the broker runs, and what it holds; the exit code is 1 if it does not run.
 
-    \b
     Examples:
       buckets kafka status
       buckets kafka status --dir /tmp/try-kafka
-    """  # noqa: D301 - click needs the backspace itself
+    """
     broker = LocalBroker(folder).status()
     if broker.pid is None or broker.address is None:
         was = f" (it was at {broker.address})" if broker.address else ""
@@ -100,11 +97,10 @@ def topics(
     They are made on the brokers that it names; those that exist are left as
     they are.
 
-    \b
     Examples:
       buckets kafka topics conf/kafka.yaml
       buckets kafka topics conf/kafka.yaml --partitions 12
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job = load_job(conf)
     if job.settings.kafka is None:
         message = f"configuration {conf}: names no Kafka; add `kafka: {{bootstrap_servers: HOST:PORT}}`"
@@ -137,12 +133,11 @@ def send(
     which the rules group. Ctrl-C stops it; what was sent until then has
     arrived.
 
-    \b
     Examples:
       buckets generate --out day.jsonl
       buckets kafka send day.jsonl --conf conf/kafka.yaml --rate 500
       buckets kafka send day.parquet --conf conf/kafka.yaml --key payerId
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job = load_job(conf)
     kafka, topic = _target(conf, job)
     console, field, stop = Terminal(stderr=True), key or _key_of_rules(job), threading.Event()

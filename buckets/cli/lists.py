@@ -26,12 +26,11 @@ def show(
 ) -> None:
     """Show the lists of a job as its latest batches see them, or an entry of one.
 
-    \b
     Examples:
       buckets lists show --conf conf/kafka.yaml
       buckets lists show payroll p17 --conf conf/kafka.yaml
       buckets lists show pairs '["p1","b7"]' --conf conf/kafka.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job = load_job(conf)
     if name is not None:
         _show_entry(job, name, key)
@@ -80,11 +79,10 @@ def put(
 ) -> None:
     """Put an entry into a list that is in a topic; a running job sees it with one of its next batches.
 
-    \b
     Examples:
       buckets lists put payroll p17 --reason "salaries" --conf conf/kafka.yaml
       buckets lists put merchants m9 --value category=casino --until 2027-01-01 --conf conf/kafka.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     fields: dict[str, Any] = read_values(value or [], "--value")
     if until is not None:
         read_option("--until", until, parse_moment_ms)
@@ -97,9 +95,8 @@ def put(
 def remove(name: Name, key: Key, conf: Conf, author: Author = None, reason: Reason = "") -> None:
     """Remove an entry from a list that is in a topic.
 
-    \b
     Examples:
       buckets lists remove payroll p17 --reason "left in May" --conf conf/kafka.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     remove_entry(load_job(conf), name, key, author_and_reason(author, reason))
     echo(f"list {name}: entry {key!r} is removed")

@@ -40,13 +40,12 @@ def replay(
 
     The exit code is 0 if all is equal, and 1 if something differs.
 
-    \b
     Examples:
       buckets replay conf/job.yaml
       buckets replay conf/job.yaml --from 2026-01-01 --to 2026-02-01
       buckets replay conf/job.yaml --evaluations --cuts recorded --json
       buckets replay conf/job.yaml --master spark://HOST:7077
-    """  # noqa: D301 - click needs the backspace itself
+    """
     times = range_ms(begin, end)
     job = load_job(conf)
     console = Terminal(stderr=True)

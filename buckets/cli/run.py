@@ -127,7 +127,6 @@ def run(
     Ctrl-C stops it after the batch that is running; started again, it goes on
     where it was, with nothing lost or doubled.
 
-    \b
     Examples:
       buckets run conf/demo.yaml
       buckets run conf/kafka.yaml
@@ -136,7 +135,7 @@ def run(
       buckets run conf/kafka.yaml --master spark://spark-master:7077
       buckets run conf/kafka.yaml --metrics-port 9464 --log-format json
       spark-submit --jars "$(python -m buckets.java.jars)" jobs/score.py conf/demo.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     log = log_of(log_format)
     with errors_in(log):
         over = StartOver(log)

@@ -41,12 +41,11 @@ def import_schema(
     Each field that fits becomes an attribute or a measure; comments at the end
     name the rest. Remove what no rule needs.
 
-    \b
     Examples:
       buckets schema import transactions-value --conf job.yaml --id transactionId --time eventTime > my-schema.yaml
       buckets schema import --file payment.avsc --id transactionId --time eventTime
       buckets schema import bank.public.payments-value --conf job.yaml --envelope debezium --id id --time paid_at
-    """  # noqa: D301 - click needs the backspace itself
+    """
     if (subject is None) == (file is None) or (subject is not None and conf is None):
         usage = "name a SUBJECT with --conf, or a --file"
         raise BucketsError(usage)

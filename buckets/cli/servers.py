@@ -24,12 +24,11 @@ def mcp(conf: JobConf, author: Person = None, read_only: NoDrafts = False) -> No
     change nothing except save a rule as a draft, with your name and its own,
     which only people can release. It needs no Spark.
 
-    \b
     Examples:
       buckets mcp conf/demo.yaml
       buckets mcp conf/kafka.yaml --author ann
       buckets mcp conf/kafka.yaml --read-only
-    """  # noqa: D301 - click needs the backspace itself
+    """
     with extra("mcp", "an assistant"):
         from buckets.mcp.server import serve
 
@@ -50,12 +49,11 @@ def console(conf: JobConf, host: Host = None, port: Port = None, read_only: Read
     what commands change, with your name and reason. It needs no Spark. On any
     address but this machine's own it asks for the `token` of `console`.
 
-    \b
     Examples:
       buckets console conf/demo.yaml
       buckets console conf/kafka.yaml --port 9000
       buckets console conf/kafka.yaml --host 0.0.0.0 --read-only
-    """  # noqa: D301 - click needs the backspace itself
+    """
     with extra("console", "the console"):
         from buckets.console.app import open_console
 
@@ -77,12 +75,11 @@ def serve(conf: JobConf, host: ServeHost = None, port: ServePort = None) -> None
     and nothing changes. It runs beside `buckets run`, for a job whose source is
     a topic, begins with the state of its checkpoint, and stores nothing.
 
-    \b
     Examples:
       buckets serve conf/kafka.yaml
       buckets serve conf/kafka.yaml --port 9000
       buckets serve conf/kafka.yaml --host 0.0.0.0
-    """  # noqa: D301 - click needs the backspace itself
+    """
     with extra("serve", "the service"):
         from buckets.serve.app import open_serving
 
@@ -96,18 +93,16 @@ def serve(conf: JobConf, host: ServeHost = None, port: ServePort = None) -> None
 def dashboard() -> None:
     """Print a dashboard for Grafana 11.6 and later, as a file to import.
 
-    \b
     Example:
       buckets metrics dashboard > buckets-dashboard.json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     echo(resource("metrics/dashboard.json").read_text(encoding="utf-8"), nl=False)
 
 
 def rules() -> None:
     """Print alert rules for Prometheus, as a file to adapt; what each means is in docs/pages/alerts.md.
 
-    \b
     Example:
       buckets metrics rules > buckets-alerts.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     echo(resource("metrics/alert_rules.yaml").read_text(encoding="utf-8"), nl=False)

@@ -56,13 +56,12 @@ def size(
     the state of fewer keys has to be read from the store, and a job needs less.
     Each grouping has the keys of --keys, and gets every event.
 
-    \b
     Examples:
       buckets size conf/demo.yaml --rate 20000 --keys 50M
       buckets size conf/kafka.yaml --rules conf/demo-rules.yaml --rate 2k --keys 1M
       buckets size conf/demo.yaml --rate 2k --keys 1M --keys payerId=5M --cores 16
       buckets size conf/demo.yaml --rate 20000 --keys 50M --constants ours.yaml --json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     asked = SizeQuestion(
         rate=read_option("--rate", rate, parse_number),
         keys=read_option("--keys", "", lambda _: parse_keys(keys)),

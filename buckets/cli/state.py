@@ -39,11 +39,10 @@ def stats(
 
     Works on the checkpoint of a job that has ended and of one that runs.
 
-    \b
     Examples:
       buckets state stats demo-out/checkpoint
       buckets state stats demo-out/checkpoint --largest 50
-    """  # noqa: D301 - click needs the backspace itself
+    """
     checkpoint = location(str(checkpoint))
     schema = JobRecord(checkpoint).event_schema()
     groups = RuleVersions(checkpoint).timelines()
@@ -89,11 +88,10 @@ def show(
 ) -> None:
     """Show the timeline of one key: its raw events and its buckets.
 
-    \b
     Examples:
       buckets state show demo-out/checkpoint --group payerId,beneficiaryId --key p017272,b00175
       buckets state show demo-out/checkpoint --group cardId --key c005355 --limit 100
-    """  # noqa: D301 - click needs the backspace itself
+    """
     checkpoint = location(str(checkpoint))
     schema = JobRecord(checkpoint).event_schema()
     chosen = find_group(RuleVersions(checkpoint).groups(), group)
@@ -200,11 +198,10 @@ def export_command(
     settings: more shards, other partitions, another lateness.
     The checkpoint stays as it is.
 
-    \b
     Examples:
       buckets state export conf/demo.yaml --to demo-out/export
       buckets state export demo-out/checkpoint --to demo-out/export --json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     origin = location(str(origin))
     checkpoint = origin.resolve() if origin.is_dir() else load_job(origin).checkpoint
     JobRecord(checkpoint).event_schema()
@@ -236,11 +233,10 @@ def import_command(
     on in the output folder of the old checkpoint, which belongs to the new
     one from then on, or begin in a new one.
 
-    \b
     Examples:
       buckets state import demo-out/export --conf conf/more-shards.yaml --dry-run
       buckets state import demo-out/export --conf conf/more-shards.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job = load_job(conf)
     folder = export.resolve()
     ExportManifest.read(folder)

@@ -60,13 +60,12 @@ def verdict(
     event_time, key and amount, as columns or as JSON objects. If a line is
     wrong, nothing of the file is written.
 
-    \b
     Examples:
       buckets verdict 5f1c0a2b9d3e fraud --by ann --note "called the payer" --conf conf/demo.yaml
       buckets verdict legitimate --event t-17 --by ann --conf conf/demo.yaml
       buckets verdict fraud --event t-18 --at 2026-01-03T10:00Z --key payerId=p1 --amount 120.50 --conf conf/demo.yaml
       buckets verdict --from-file cases.csv --conf conf/demo.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     alert_id, finding = _alert_and_finding(words or [], event, from_file)
     if event is None and (at or key or amount):
         message = "--at, --key and --amount go with --event; an alert says them itself"
@@ -165,12 +164,11 @@ def verdicts(
     has a verdict. Those on trial and those held back do not wait. With --json,
     all are printed.
 
-    \b
     Examples:
       buckets verdicts conf/demo.yaml
       buckets verdicts conf/demo.yaml --open --rule payer-to-beneficiary-24h
       buckets verdicts conf/demo.yaml --json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     if open_ and all_:
         message = "--open lists alerts and --all lists verdicts; give one of the two"
         raise BucketsError(message)

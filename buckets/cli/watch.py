@@ -56,12 +56,11 @@ def watch(
     there is a plain line each time, and one for each new alert. With --once
     the exit code is 1 where the job has failed, died or fallen silent.
 
-    \b
     Examples:
       buckets watch conf/kafka.yaml
       buckets watch conf/kafka.yaml --once
       buckets watch conf/demo.yaml --every 5s > job.log
-    """  # noqa: D301 - click needs the backspace itself
+    """
     every_ms = read_option("--every", every, parse_duration_ms)
     if every_ms < _SHORTEST_MS:
         message = f"--every: {every!r} is shorter than the limit of {_SHORTEST_MS}ms; look less often"

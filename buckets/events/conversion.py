@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import date
+from decimal import ROUND_DOWN, ROUND_FLOOR
 from functools import partial
 from typing import Any, NoReturn
 
@@ -24,7 +25,15 @@ from buckets.events.clock_times import PER_SECOND, Faults, fitting_unit, is_iso,
 from buckets.events.schema import AttributeType, EventSchema, EventTime, Measure
 from buckets.json_text import write_json
 from buckets.list_columns import element_type, list_of, plain_list
-from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_rounded, to_scaled
+from buckets.numbers.fixed_point import (
+    INT64_MAX,
+    INT64_MIN,
+    integer_at,
+    read_number,
+    to_rounded,
+    to_scaled,
+    whole_digits,
+)
 from buckets.time_zone import instants_ms
 
 _LONGEST_PLAIN = 30
@@ -196,8 +205,8 @@ def _rounded(column: pa.Array, scale: int) -> tuple[Int64s, Faults, Flags | None
 
 def _whole_number(text: str) -> int:
     number = read_number(text)
-    if number.whole_digits <= _MOST_DIGITS:
-        integer, whole = number.scaled(0)
+    if whole_digits(number) <= _MOST_DIGITS:
+        integer, whole = integer_at(number, 0, ROUND_DOWN)
         if whole and INT64_MIN <= integer <= INT64_MAX:
             return integer
     message = f"{_shown(text)} is not a 64-bit integer"
@@ -416,11 +425,10 @@ def _ms_of_number(text: str, unit: str) -> int:
         hint = "; it is a time in ISO 8601: write `unit: iso8601`" if is_iso(text) else ""
         message = f"{error}{hint}"
         raise ValueError(message) from None
-    if number.whole_digits > _MOST_DIGITS_OF_TIME:
+    if whole_digits(number) > _MOST_DIGITS_OF_TIME:
         message = f"{_shown(text)} is not a time"
         raise ValueError(message)
-    time_ms, whole = number.scaled(_PLACES[unit])
-    return time_ms if whole or not number.negative else time_ms - 1
+    return integer_at(number, _PLACES[unit], ROUND_FLOOR)[0]
 
 
 def _integers(column: pa.Array) -> Int64s:

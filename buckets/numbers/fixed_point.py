@@ -1,8 +1,7 @@
 """Exact decimals as scaled 64-bit integers: `12.34` at scale 2 is 1234, and stays an integer from input to output."""
 
 import re
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_DOWN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
@@ -14,9 +13,8 @@ DIGIT_BLOCK = 10**9
 """Digits of a limit after the point are taken nine at a time: times a count of 2**31 that still fits 64 bits."""
 DIGIT_BLOCKS = 5  # So many blocks have room for the 38 digits that a limit may have
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
-_PARTS = re.compile(
-    r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<fraction>\d*))?(?:[eE](?:(?P<down>-)|\+)?(?P<power>\d+))?", re.ASCII
-)
+_PARTS = re.compile(r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE](?P<sign>[+-])?(?P<power>\d+))?", re.ASCII)
+_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _LONGEST_TEXT = 64
 _LONGEST_POWER = 10
 _MOST_DIGITS = len(str(INT64_MAX))
@@ -35,62 +33,37 @@ def parse_decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
-@dataclass(frozen=True)
-class Number:
-    """A decimal of any size, exactly: `digits * 10**exponent`, negative or not."""
-
-    negative: bool  # whether it is below zero
-    digits: str  # without zeros at either end; empty for zero
-    exponent: int  # an exponent of more than ten digits is cut to ten nines: no text is so long that it would matter
-
-    @property
-    def whole_digits(self) -> int:
-        """How many digits stand before the point; 0 or less for a fraction that begins with zeros."""
-        return len(self.digits) + self.exponent
-
-    def scaled(self, places: int) -> tuple[int, bool]:
-        """Return the number times `10**places`, cut towards zero, and whether nothing was cut off.
-
-        The number has to be small enough to be computed with; see `whole_digits`.
-        """
-        shift = self.exponent + places
-        kept = self.digits if shift >= 0 else self.digits[:shift]
-        magnitude = int(kept or "0") * 10 ** max(shift, 0)
-        return -magnitude if self.negative else magnitude, shift >= 0 or not self.digits
-
-    def rounded(self, places: int) -> tuple[int, bool]:
-        """Return the number times `10**places`, rounded half-even, and whether nothing had to be rounded.
-
-        The number has to be small enough to be computed with; see `whole_digits`.
-        """
-        towards_zero, is_whole = self.scaled(places)
-        cut = -(self.exponent + places)
-        if is_whole or cut > len(self.digits):
-            return towards_zero, is_whole
-        rest = self.digits[-cut:]  # It does not end with 0, so only "5" itself is a half.
-        is_away = rest > "5" or (rest == "5" and towards_zero % 2 == 1)
-        return towards_zero + (-is_away if self.negative else is_away), False
-
-
-def read_number(text: str) -> Number:
+def read_number(text: str) -> Decimal:
     """Read a decimal written in ASCII digits, with an optional point and exponent, of any length.
+
+    An exponent of more than ten digits is cut to ten nines: no text is so long that it would matter.
 
     Raises:
         ValueError: not a number.
     """
     parts = _PARTS.fullmatch(text)
-    if parts is None or not (parts["whole"] or parts["fraction"]):
+    if parts is None:
         message = f"{_shown(text)!r} is not a decimal number"
         raise ValueError(message)
-    fraction = parts["fraction"] or ""
-    digits = (parts["whole"] + fraction).lstrip("0")
-    significant = digits.rstrip("0")
-    if not significant:
-        return Number(False, "", 0)
     power = (parts["power"] or "").lstrip("0")
-    exponent = int(power or "0") if len(power) <= _LONGEST_POWER else 10**_LONGEST_POWER - 1
-    exponent = -exponent if parts["down"] else exponent
-    return Number(parts["sign"] == "-", significant, exponent - len(fraction) + len(digits) - len(significant))
+    if len(power) > _LONGEST_POWER:
+        power = "9" * _LONGEST_POWER
+    return Decimal(f"{parts['number']}e{parts['sign'] or ''}{power or 0}")
+
+
+def whole_digits(number: Decimal) -> int:
+    """Return how many digits stand before the point; 0 or less for a fraction that begins with zeros."""
+    return number.adjusted() + 1 if number else 0
+
+
+def integer_at(number: Decimal, places: int, rounding: str) -> tuple[int, bool]:
+    """Return a number times `10**places` as an integer, rounded as `decimal` names it, and whether that is exact.
+
+    The number has to be small enough to be computed with; see `whole_digits`.
+    """
+    scaled = _EXACT.scaleb(number, places)
+    integer = scaled.to_integral_value(rounding, _EXACT)
+    return int(integer), integer == scaled
 
 
 def _shown(text: str) -> str:
@@ -120,8 +93,8 @@ def to_rounded(text: str, scale: int) -> tuple[int, bool]:
 
 def _within(text: str, scale: int, rounds: bool) -> tuple[int, bool]:
     number = read_number(text)
-    if number.whole_digits + scale <= _MOST_DIGITS:
-        scaled, is_whole = number.rounded(scale) if rounds else number.scaled(scale)
+    if whole_digits(number) + scale <= _MOST_DIGITS:
+        scaled, is_whole = integer_at(number, scale, ROUND_HALF_EVEN if rounds else ROUND_DOWN)
         if not is_whole and not rounds:
             message = f"{_shown(text)} has more than {scale} digits after the point"
             raise ValueError(message)

@@ -61,11 +61,10 @@ def demo(
 ) -> None:
     """Generate 30 days of payments with planted fraud, score them, and show what was caught.
 
-    \b
     Examples:
       buckets demo
       buckets demo --transactions 50000 --out /tmp/demo
-    """  # noqa: D301 - click needs the backspace itself
+    """
     console = Terminal()
     check_demo_folder(out, DEMO_MARK)
     if out.exists():

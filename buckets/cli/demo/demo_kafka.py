@@ -85,13 +85,12 @@ def demo_kafka(
     With --serve each payment is a call, which is answered before the payment
     goes through; at the end the answers are compared with the job's alerts.
 
-    \b
     Examples:
       buckets demo-kafka
       buckets demo-kafka --rate 2000 --seconds 120
       buckets demo-kafka --serve
       buckets watch demo-kafka-out/conf.yaml      # in another terminal, meanwhile
-    """  # noqa: D301 - click needs the backspace itself
+    """
     console = Terminal()
     _clear(out)
     stream = _generate(rate, seconds, seed)

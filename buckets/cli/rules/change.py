@@ -70,12 +70,11 @@ def promote(
     The steps are DRAFT (saved, not in force), SHADOW (on trial), ACTIVE with a
     rollout (alerts for a share of keys) and ACTIVE for all keys.
 
-    \b
     Examples:
       buckets rules promote payer-24h --conf conf/kafka.yaml
       buckets rules promote payer-24h --conf conf/kafka.yaml --rollout 10% --require-warm
       buckets rules promote payer-24h --conf conf/kafka.yaml --to ACTIVE --reason "tried elsewhere"
-    """  # noqa: D301 - click needs the backspace itself
+    """
     wanted, share = _state(to), None if rollout is None else read_option("--rollout", rollout, parse_share)
     signed = author_and_reason(author, reason)
     job = load_job(conf)
@@ -125,7 +124,7 @@ def _state_command(state: State, does: str, example: str) -> Callable[..., None]
         after = "deleted" if state == "DELETE" else state
         echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {rules.name}")
 
-    change_state.__doc__ = f"{does}\n\n\b\nExamples:\n  buckets rules {example}\n"
+    change_state.__doc__ = f"{does}\n\nExamples:\n  buckets rules {example}\n"
     return change_state
 
 
@@ -154,10 +153,9 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
 
     For rules in a topic.
 
-    \b
     Examples:
       buckets rules clear-state payer-24h --conf conf/kafka.yaml --reason "test data"
-    """  # noqa: D301 - click needs the backspace itself
+    """
     kept = rules_of(load_job(conf))
     change = RuleChange(change="clear_state", rule_id=rule_id, **author_and_reason(author, reason))
     what = ""
@@ -179,7 +177,7 @@ def _control_command(kind: Kind, what: str, does: str, example: str) -> Callable
         rules = rules_of(load_job(conf))
         _send(rules, RuleChange(change=kind, **author_and_reason(author, reason)), what, yes)
 
-    control.__doc__ = f"{does}\n\nFor rules in a topic.\n\n\b\nExamples:\n  buckets rules {example}\n"
+    control.__doc__ = f"{does}\n\nFor rules in a topic.\n\nExamples:\n  buckets rules {example}\n"
     return control
 
 
@@ -229,12 +227,11 @@ def apply(
     `buckets rules list` shows how far it is; from then on the rules are as if
     they had been there from the start.
 
-    \b
     Examples:
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --dry-run
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --backfill
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --reason "limits of 2027"
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job = load_job(conf)
     if backfill and job.settings.archive is None:
         message = (
@@ -283,11 +280,10 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
     is kept for it; "complete" alone means since the first event. Times are
     event times in UTC.
 
-    \b
     Examples:
       buckets rules list --conf conf/kafka.yaml
       buckets rules list --conf conf/kafka.yaml --json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job = load_job(conf)
     rules = rules_of(job)
     completions = read_completions(job, rules.rules)
@@ -305,11 +301,10 @@ def history(
 ) -> None:
     """Show what has changed in the rules of a job, newest first: by whom, why, and from which batch on.
 
-    \b
     Examples:
       buckets rules history --conf conf/kafka.yaml
       buckets rules history payer-24h --conf conf/kafka.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job = load_job(conf)
     wanted = changes_of(job, rule_id)
     of = f" of rule {rule_id}" if rule_id is not None else ""
@@ -323,11 +318,10 @@ def export(
 ) -> None:
     """Write the rules, as a job reads them, as a rule file that can be applied elsewhere.
 
-    \b
     Examples:
       buckets rules export --conf conf/kafka.yaml
       buckets rules export --conf conf/kafka.yaml --out rules-of-today.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     check_new_file(out)
     kept = rules_of(load_job(conf))
     if not kept.rules:
@@ -349,11 +343,10 @@ def rollback(
     This makes a new version, and the history is kept. Rules that the earlier
     version did not have are deleted.
 
-    \b
     Examples:
       buckets rules rollback 3 --conf conf/kafka.yaml --dry-run
       buckets rules rollback 3 --conf conf/kafka.yaml --author ann
-    """  # noqa: D301 - click needs the backspace itself
+    """
     number = version_number(version)
     if number is None:
         message = f"{version!r} is not a version of the rules; write its number, as in 3"
@@ -405,14 +398,13 @@ def snooze(
     It is a change of the rule like any other, with author and reason, from the
     next batch on. Times are event times.
 
-    \b
     Examples:
       buckets snooze --rule payer-24h --key payerId=p-17 --until 24h --reason "moves house" --conf conf/kafka.yaml
       buckets snooze --rule payer-24h --until 2027-01-02T06:00Z --reason "new year" --conf conf/kafka.yaml
       buckets snooze --key '{"payerId": "p,17"}' --until 7d --reason "test of the bank" --conf conf/kafka.yaml
       buckets snooze --list --conf conf/kafka.yaml
       buckets snooze --end --rule payer-24h --key payerId=p-17 --reason "has moved" --conf conf/kafka.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     if list_ and end:
         message = "--list shows snoozes and --end ends them; give one of the two"
         raise BucketsError(message)

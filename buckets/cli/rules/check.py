@@ -65,7 +65,6 @@ def check(
     Findings have a code and a level: an error ends with exit code 1. A rule
     silences a code with a reason: silence: {B106: shown in alerts}.
 
-    \b
     Examples:
       buckets rules check conf/demo-rules.yaml
       buckets rules check my-rules.yaml --schema schemas/transaction.yaml
@@ -73,7 +72,7 @@ def check(
       buckets rules check conf/demo-rules.yaml --conf conf/demo.yaml --events day.jsonl
       buckets rules check my-rules.yaml --list payroll=payroll.csv --events day.jsonl
       buckets rules check --explain B101
-    """  # noqa: D301 - click needs the backspace itself
+    """
     if explain is not None or list_codes:
         _tell(explain)
         return DONE

@@ -55,11 +55,10 @@ def compare_rules(
     back do not count. Memory grows with the alerts of the two rules in that
     time, not with their events.
 
-    \b
     Examples:
       buckets rules compare payer-24h payer-48h --conf conf/job.yaml
       buckets rules compare old new --output out/tables --from 2026-01-01 --to 2026-02-01 --json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     if a == b:
         message = f"{a!r} is given twice; name two different rules"
         raise BucketsError(message)
@@ -144,12 +143,11 @@ def diff(one: One, other: Other = None, conf: OptionalConf = None, as_json: AsJs
     A version is that of all rules, as `buckets rules history` counts them. A
     file is compared as if the job took it now.
 
-    \b
     Examples:
       buckets rules diff 3 7 --conf conf/kafka.yaml
       buckets rules diff 7 new-rules.yaml --conf conf/kafka.yaml
       buckets rules diff old-rules.yaml new-rules.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     job = None if conf is None else load_job(conf)
     (name_before, before), (name_after, after) = _side(job, one), _side(job, other)
     rules, groups = rules_that_differ(before.rules, after.rules), group_changes(before, after)

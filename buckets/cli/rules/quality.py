@@ -119,12 +119,11 @@ def rules_quality(
     has that of its event. Alerts on trial count like others; those that were
     held back are counted apart. --from and --to are event times.
 
-    \b
     Examples:
       buckets rules quality conf/demo.yaml
       buckets rules quality conf/demo.yaml --from 2026-01-01 --to 2026-04-01 --html quality.html
       buckets rules quality conf/demo.yaml --fraud chargebacks.csv --keep 40% --json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     times = range_ms(begin, end)
     thresholds = Thresholds(verdicts, _share("--keep", keep), _share("--retire", retire))
     if thresholds.retire > thresholds.keep:

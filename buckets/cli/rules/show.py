@@ -94,10 +94,9 @@ def file_schema(schema: SchemaFile = None) -> None:
 
       # yaml-language-server: $schema=rules.schema.json
 
-    \b
     Examples:
       buckets rules schema --schema schemas/transaction.yaml > rules.schema.json
-    """  # noqa: D301 - click needs the backspace itself
+    """
     echo_json(rule_file_schema(load_event_schema(schema) if schema else None))
 
 
@@ -109,12 +108,11 @@ def show(
 ) -> None:
     """Show the rules of a file as English sentences.
 
-    \b
     Examples:
       buckets rules show
       buckets rules show my-rules.yaml
       buckets rules show conf/rules
-    """  # noqa: D301 - click needs the backspace itself
+    """
     rules = given_rules(file, load_event_schema(schema) if schema else None)
     rows = ((rule.rule_id, str(rule.version), rule.state, rule_words(rule)) for rule in rules)
     Terminal().print(TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"), rows))
@@ -131,11 +129,10 @@ def import_rules(
     earlier one of the same rule, DELETE takes it away, DELETE_RULES_ALL all
     before it. Other commands change no rule, and are named on standard error.
 
-    \b
     Examples:
       buckets rules import conf/flink-demo-rules.json
       buckets rules import exported.jsonl --schema my-schema.yaml --out my-rules.yaml
-    """  # noqa: D301 - click needs the backspace itself
+    """
     check_new_file(out)
     text = read_text(file, "rule file")
     if not holds_flink_rules(file, text):

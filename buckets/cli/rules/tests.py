@@ -38,12 +38,11 @@ def run_tests(
     Each difference is reported with its line in the rule file, and the exit
     code is 1.
 
-    \b
     Examples:
       buckets rules test conf/demo-rules.yaml
       buckets rules test conf/rules --schema schemas/card-payment.yaml --junit report.xml
       buckets rules test my-rules.yaml --conf conf/kafka.yaml --rule payer-24h --require
-    """  # noqa: D301 - click needs the backspace itself
+    """
     with event_schema(schema, conf) as (of_events, engine):
         files = given_rule_files(file, of_events)
     _check_rule(files, file, rule)
