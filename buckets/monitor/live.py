@@ -253,6 +253,9 @@ class LiveStatus:
             batch = self._waiting.popleft()
             if not self._try(partial(self._count, batch)):
                 self._not_counted += 1
+        for batch in self._counts.unshown():
+            if not self._try(partial(self._counts.show, batch)):
+                self._not_counted += 1
         self._try(self._look_at_processes)
         if ended_ms is None:
             self._query.look()

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -194,7 +194,7 @@ class JobCounts:
 
     def __init__(self) -> None:
         self._minute = LastMinute()
-        self._alerts: list[dict[str, Any]] = []  # The latest that have been shown, newest first
+        self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
         self._unshown: list[BatchReport] = []  # Batches that may have later ones
         self._totals = Counter(dict.fromkeys(_TOTALS, 0))
         self._groups = BoundedCounts(MOST_GROUPS)
@@ -269,19 +269,21 @@ class JobCounts:
             "delay": self._delay.to_json(),
             "last_batch": self._last_batch,
             "minute": self._minute.summary(now_ms),
-            "alerts": self._latest_alerts(),
+            "alerts": list(self._alerts),
         }
 
-    def _latest_alerts(self) -> list[dict[str, Any]]:
-        """Return the latest alerts, newest first; to show each batch's would take as long as all else here."""
+    def unshown(self) -> list[BatchReport]:
+        """Return batches that were added since the last time, and whose alerts are among the latest, oldest first.
+
+        To show the alerts of each batch would take as long as all else here.
+        """
         unshown, self._unshown = self._unshown, []
-        shown = [
-            alert | {"written_ms": batch.written_ms}
-            for batch in reversed(unshown)
-            for alert in reversed(_latest(batch.alerts, LATEST_ALERTS))
-        ]
-        self._alerts = [*shown, *self._alerts][:LATEST_ALERTS]
-        return self._alerts
+        return unshown
+
+    def show(self, batch: BatchReport) -> None:
+        """Take the latest alerts of a batch into what is shown."""
+        for alert in _latest(batch.alerts, LATEST_ALERTS):
+            self._alerts.appendleft(alert | {"written_ms": batch.written_ms})
 
 
 def _latest(tables: Sequence[pa.Table], most: int) -> list[dict[str, Any]]:

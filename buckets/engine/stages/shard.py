@@ -66,7 +66,9 @@ from buckets.timeline.head import NO_CLOCK
 COUNTS = "counts"  # The output that carries counts of events, as JSON
 ARRIVED = "arrived"  # The output that carries what tasks have read, for the archive
 ROWS = "rows"  # The output that carries the rows of a DataFrame, as they came
-_FEW = 10_000  # Of at most so many events in groups alerts are made after the state is written: all wait in memory
+_FEW = 10_000
+"""Of at most so many events in groups, scored in one call, alerts are made after the state is written: what they are
+made of waits in memory until then."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ class Scorer:
         shards = _Part.read_all(evictions, keys, arrived.shards)
         first_keys = events.group_start[:-1]
         homes = np.zeros(len(plans), np.int64) if arrived.shards is None else arrived.shards[first_keys]
-        counted, waiting = Counted(), list[Iterator[Produced]]()
+        counted, waiting, is_few = Counted(), list[Iterator[Produced]](), len(arrived.rows) <= _FEW
         for first, end in bundles(events, plans, every):
             begin, until = events.group_start[[first, end]].tolist()
             parts = [part for each in shards if (part := each.between(begin, until)).keys.size]
@@ -257,7 +259,7 @@ class Scorer:
                     share = shares.get(at) or _Share(self, arrived, plans[at], at, evictions[homes[at]])
                     of_group = scored.of_group(at - first)
                     outputs = counted.each(share.plan.group, self._of_group(share, of_group, version))
-                    if len(arrived.rows) <= _FEW:
+                    if is_few and end - first == len(plans):
                         waiting.append(outputs)
                     else:
                         yield from outputs

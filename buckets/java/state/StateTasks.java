@@ -39,6 +39,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.SerializableConfiguration;
 import org.apache.spark.util.TaskCompletionListener;
+import org.apache.spark.util.TaskFailureListener;
 
 import scala.Option;
 import scala.Tuple2;
@@ -191,6 +192,7 @@ final class StatefulRdd extends RDD {
             false, stores.conf, stores.hadoop(), false);
         TaskStore own = new TaskStore(store);
         task.addTaskCompletionListener((TaskCompletionListener) own);
+        task.addTaskFailureListener((TaskFailureListener) own);
         StateServer.open(task, own);
         return new ScoredRows(own, rows);
     }
@@ -210,10 +212,14 @@ final class StatefulRdd extends RDD {
     }
 }
 
-/** The store of a task, which is committed once, and let go of where the task fails before that. */
-final class TaskStore implements TaskCompletionListener {
+/**
+ * The store of a task, which is committed once, and let go of where the task fails before that. A listener of Spark's does so too,
+ * but not while somebody else commits: this one is called before it, and waits.
+ */
+final class TaskStore implements TaskCompletionListener, TaskFailureListener {
     final StateStore store;
     private Throwable fault;
+    private boolean hasEnded;
 
     TaskStore(StateStore store) {
         this.store = store;
@@ -221,7 +227,7 @@ final class TaskStore implements TaskCompletionListener {
 
     /** Commits, in the thread that comes first: that of the task, or the one that has heard that nothing more is written. */
     synchronized void commit() {
-        if (fault == null && !store.hasCommitted()) {
+        if (fault == null && !hasEnded && !store.hasCommitted()) {
             try {
                 store.commit();
             } catch (Throwable error) {
@@ -235,9 +241,15 @@ final class TaskStore implements TaskCompletionListener {
 
     @Override
     public synchronized void onTaskCompletion(TaskContext task) {
-        if (!store.hasCommitted()) {
+        if (!hasEnded && !store.hasCommitted()) {
             store.abort();
         }
+        hasEnded = true;
+    }
+
+    @Override
+    public void onTaskFailure(TaskContext task, Throwable error) {
+        onTaskCompletion(task);
     }
 }
 
