@@ -41,6 +41,7 @@ class _BacktestScoring(SliceScoring):
     """What tasks need to know."""
 
     asked: Backtest
+    slice_rows: int  # at most
 
     def of(self, number: int) -> Slice:
         """Return what a slice is scored by."""
@@ -49,11 +50,11 @@ class _BacktestScoring(SliceScoring):
     def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send the slices of a partition to the shards, and their rows to where they are completed."""
         asked = self.asked
-        for number, numbered in zip(numbers_of_slices(), slices(batches), strict=False):
+        for number, numbered in zip(numbers_of_slices(), slices(batches, self.slice_rows), strict=False):
             rows = numbered.rename_columns(list(columns))
             arrivals = plain_table_arrivals(in_utc(rows), asked.schema)
             tables, rounded = zip(*(archived_and_rounded(each, asked.schema, 0) for each in arrivals), strict=True)
-            numbers = pa.array(range(number * SLICE_ROWS, number * SLICE_ROWS + len(rows)))
+            numbers = pa.array(range(number * self.slice_rows, number * self.slice_rows + len(rows)))
             arrived = asked.scored_rows(pa.concat_tables(tables).append_column(ARRIVAL, numbers))
             sent = self.sent(number, arrivals_of(arrived, asked.schema))
             beside = cloudpickle.dumps((arrived, sum(map(Counter, rounded), Counter[str]())))
@@ -126,7 +127,7 @@ def backtest(
     with told_as("INVALID_BACKTEST"):
         asked = question(chosen, declared, settings, indices, begin, end, amount, fraud, texts)
     check_columns_of(frame, declared, asked.rule_set)
-    work, shards = _BacktestScoring(asked), settings.shards
+    work, shards = _BacktestScoring(asked, SLICE_ROWS), settings.shards
     names, rows = in_order(frame, order_by, partial(by_percentiles, shards), declared)
     fanned = rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT))
     # The slices of a partition are completed by one task; all by one, where rules need what came before.

@@ -48,14 +48,14 @@ _PLACES = (1 << _PLACE_BITS) - 1
 UInt64s = npt.NDArray[np.uint64]
 
 
-def slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of a partition, up to `SLICE_ROWS` and about `_SLICE_BYTES` at once."""
+def slices(batches: Iterable[pa.RecordBatch], most: int = SLICE_ROWS) -> Iterator[pa.Table]:
+    """Yield the rows of a partition, at most so many and about `_SLICE_BYTES` at once."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        fitting = max(1, min(SLICE_ROWS, _SLICE_BYTES * len(batch) // max(1, batch.nbytes)))
+        fitting = max(1, min(most, _SLICE_BYTES * len(batch) // max(1, batch.nbytes)))
         for piece in (batch.slice(first, fitting) for first in range(0, len(batch), fitting)):
-            if waiting and (rows + len(piece) > SLICE_ROWS or size + piece.nbytes > _SLICE_BYTES):
+            if waiting and (rows + len(piece) > most or size + piece.nbytes > _SLICE_BYTES):
                 yield pa.Table.from_batches(waiting).combine_chunks()
                 waiting, rows, size = [], 0, 0
             waiting.append(piece)

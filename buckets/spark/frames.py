@@ -59,12 +59,13 @@ from buckets.spark.frame_input import (
 )
 from buckets.spark.frame_input import rules as read_rules
 from buckets.spark.frame_input import schema as read_schema
-from buckets.spark.frame_rows import in_utc, numbered_names, quoted, slices
+from buckets.spark.frame_rows import SLICE_ROWS, in_utc, numbered_names, quoted, slices
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, by_slice
 from buckets.spark.worker import settle
 
 _Given = tuple[EngineSettings, tuple[Rule, ...], EventSchema, Lists]
 _FEWEST_SHARDS = 8
+FEATURE_ROWS = 500_000  # Rows of a slice of which features are computed: the more, the less often timelines are opened
 SLICE_BITS = 24  # Of the number of a slice within its partition
 _KEY_TYPES = {"string": StringType, "long": IntegralType}
 """By the type of an attribute, the columns whose values are equal just where keys made of them are."""
@@ -76,6 +77,7 @@ class _Work(SliceScoring):
 
     scorer: Scorer
     rule_set: RuleSet
+    slice_rows: int  # at most
 
     def of(self, number: int) -> Slice:
         """Return what a slice is scored by."""
@@ -83,7 +85,7 @@ class _Work(SliceScoring):
 
     def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Cut the sorted rows of a partition into slices, and send each to the shards; for features beside them too."""
-        for number, numbered in zip(numbers_of_slices(), slices(batches), strict=False):
+        for number, numbered in zip(numbers_of_slices(), slices(batches, self.slice_rows), strict=False):
             rows = numbered.rename_columns(list(columns))
             sent = self.sent(number, plain_table_arrivals(in_utc(rows), self.scorer.schema))
             if self.scorer.features:
@@ -103,7 +105,7 @@ class _Work(SliceScoring):
     ) -> Iterator[pa.RecordBatch]:
         """Put their features beside the sorted rows of a partition, which has all rows of each of its keys."""
         job = InMemoryJob(replace(self.scorer, engine=self.scorer.engine.model_copy(update={"shards": 1})))
-        for rows in slices(batches):
+        for rows in slices(batches, self.slice_rows):
             events = in_utc(rows.rename_columns(list(columns)))
             arrivals = plain_table_arrivals(events, self.scorer.schema)
             yield from _beside(rows, table, job.score_batch(arrivals, self.rule_set))
@@ -277,7 +279,7 @@ def _prepared(frame: DataFrame, given: _Given, is_of_features: bool) -> _Work:
     check_columns_of(frame, declared, rule_set)
     wanted = {"evaluations": not is_of_features, "features": is_of_features, "alerts": not is_of_features}
     scorer = Scorer(declared, settings, lists=indices, **wanted)
-    return _Work(scorer, rule_set)
+    return _Work(scorer, rule_set, FEATURE_ROWS if is_of_features else SLICE_ROWS)
 
 
 def read_input(
@@ -306,7 +308,7 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
     shards = work.scorer.engine.shards
     # All columns come back beside features; of outputs those are enough that are read.
     schema = None if work.scorer.features else work.scorer.schema
-    names, rows = in_order(frame, order_by, partial(by_percentiles, shards), schema)
+    names, rows = in_order(frame, order_by, partial(by_percentiles, shards // 2), schema)
     return work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import buckets
 import buckets.spark as bs
 from buckets.evaluation import Evaluator
-from buckets.spark import frame_rows
+from buckets.spark import frame_backtest, frames
 from tests.docs.blocks import PAGES, blocks_of
 from tests.docs.test_examples import ON_SPARK, run_session
 from tests.laws import examples
@@ -156,7 +156,7 @@ def table_of(found) -> pa.Table:
 @pytest.mark.parametrize("rules", [RULES, OF_PAYERS], ids=["by slice", "by key"])
 @pytest.mark.parametrize("seed", range(examples(3)))
 def test_features_are_those_of_one_process(spark, monkeypatch, seed, rules):
-    monkeypatch.setattr(frame_rows, "SLICE_ROWS", random.Random(seed).choice([7, 50, 100_000]))
+    monkeypatch.setattr(frames, "FEATURE_ROWS", random.Random(seed).choice([7, 50, 100_000]))
     found = [row | {"payer": row["payer"] if row["n"] % 9 else None} for row in rows(seed)]
     expected = buckets.features(table_of(found), rules, SCHEMA, flags=True).drop_columns(["event_time"])
     frame = frame_of(spark, found, seed)
@@ -174,7 +174,7 @@ def test_features_are_those_of_one_process(spark, monkeypatch, seed, rules):
 
 @pytest.mark.parametrize("rules", [RULES, (*RULES, *OVER_ALERTS)], ids=["events", "over alerts"])
 def test_a_backtest_is_that_of_one_process(spark, monkeypatch, rules):
-    monkeypatch.setattr(frame_rows, "SLICE_ROWS", 60)
+    monkeypatch.setattr(frame_backtest, "SLICE_ROWS", 60)
     found, fraud = rows(9), {"e3": Decimal("7.5"), "e40": None, "never": None}
     expected = buckets.backtest(table_of(found), rules, SCHEMA, fraud=fraud, sweeps=["short.limit=20,60,100"])
     frame = frame_of(spark, found, 9)
@@ -190,7 +190,7 @@ def test_a_backtest_is_that_of_one_process(spark, monkeypatch, rules):
 
 @pytest.mark.parametrize("rules", [RULES[:1], RULES, (*RULES, *OVER_ALERTS)], ids=["short", "spanning", "over alerts"])
 def test_outputs_are_those_of_one_process(spark, monkeypatch, rules):
-    monkeypatch.setattr(frame_rows, "SLICE_ROWS", 60)
+    monkeypatch.setattr(frames, "SLICE_ROWS", 60)
     found = rows(9)
     expected = Evaluator(rules, SCHEMA).recorded(table_of(found), lambda line: None).tables
     results = bs.evaluate(frame_of(spark, found, 9), rules, SCHEMA, order_by=["n"]).persist()
