@@ -65,7 +65,6 @@ from buckets.spark.worker import settle
 
 _Given = tuple[EngineSettings, tuple[Rule, ...], EventSchema, Lists]
 _FEWEST_SHARDS = 8
-FEATURE_ROWS = 500_000  # Rows of a slice of which features are computed: the more, the less often timelines are opened
 SLICE_BITS = 24  # Of the number of a slice within its partition
 _KEY_TYPES = {"string": StringType, "long": IntegralType}
 """By the type of an attribute, the columns whose values are equal just where keys made of them are."""
@@ -279,7 +278,7 @@ def _prepared(frame: DataFrame, given: _Given, is_of_features: bool) -> _Work:
     check_columns_of(frame, declared, rule_set)
     wanted = {"evaluations": not is_of_features, "features": is_of_features, "alerts": not is_of_features}
     scorer = Scorer(declared, settings, lists=indices, **wanted)
-    return _Work(scorer, rule_set, FEATURE_ROWS if is_of_features else SLICE_ROWS)
+    return _Work(scorer, rule_set, SLICE_ROWS)
 
 
 def read_input(
@@ -308,7 +307,7 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
     shards = work.scorer.engine.shards
     # All columns come back beside features; of outputs those are enough that are read.
     schema = None if work.scorer.features else work.scorer.schema
-    names, rows = in_order(frame, order_by, partial(by_percentiles, shards // 2), schema)
+    names, rows = in_order(frame, order_by, partial(by_percentiles, shards), schema)
     return work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
 
 

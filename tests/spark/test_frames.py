@@ -156,7 +156,7 @@ def table_of(found) -> pa.Table:
 @pytest.mark.parametrize("rules", [RULES, OF_PAYERS], ids=["by slice", "by key"])
 @pytest.mark.parametrize("seed", range(examples(3)))
 def test_features_are_those_of_one_process(spark, monkeypatch, seed, rules):
-    monkeypatch.setattr(frames, "FEATURE_ROWS", random.Random(seed).choice([7, 50, 100_000]))
+    monkeypatch.setattr(frames, "SLICE_ROWS", random.Random(seed).choice([7, 50, 100_000]))
     found = [row | {"payer": row["payer"] if row["n"] % 9 else None} for row in rows(seed)]
     expected = buckets.features(table_of(found), rules, SCHEMA, flags=True).drop_columns(["event_time"])
     frame = frame_of(spark, found, seed)
