@@ -5,6 +5,7 @@ code.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -62,20 +63,23 @@ def score_stage(bounds: Bounds) -> Stage:
             shards = sorted(messages)
             group_ids = shard_plans(rule_set, terms.event_schema, terms.engine).group_ids
             together = _together([messages[shard] for shard in shards], group_ids)
-            for some in [shards] if together is not None else [[shard] for shard in shards]:
-                layers, stores = zip(*map(opened, some), strict=True)
 
-                def stored(some: Sequence[int] = some, layers: Sequence[Layer] = layers) -> Iterator[Produced]:
-                    yield from _kept(dict(zip(some, layers, strict=True)))
-                    if some[-1] == shards[-1]:
-                        connection.commit()
+            def stored(layers: Mapping[int, Layer]) -> Iterator[Produced]:
+                yield from _kept(layers)
+                if shards[-1] in layers:
+                    connection.commit()
 
-                if together is not None:
-                    scored = scorer.score_together(together, rule_set, stores, [None] * len(stores), stored)
-                else:
-                    (shard,), (store,), sent = some, stores, messages.pop(some[0])
-                    scored = scorer.score(sent, rule_set, store, sources_of_task(shard), on_stored=stored)
-                yield rows_of(scored, len(some))
+            if together is not None:
+                layers, stores = zip(*map(opened, shards), strict=True)
+                on_stored = partial(stored, dict(zip(shards, layers, strict=True)))
+                scored = scorer.score_together(together, rule_set, stores, [None] * len(stores), on_stored)
+                yield rows_of(scored, len(shards))
+                return
+            for shard in shards:
+                layer, store = opened(shard)
+                on_stored = partial(stored, {shard: layer})
+                scored = scorer.score(messages.pop(shard), rule_set, store, sources_of_task(shard), on_stored=on_stored)
+                yield rows_of(scored, 1)
 
     return stage
 
