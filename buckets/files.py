@@ -96,6 +96,17 @@ def written_whole(path: Path) -> Iterator[Path]:
     partial_of(path).replace(path)
 
 
+def numbers_in(folder: Path, ending: str) -> list[int]:
+    """Return the numbers by which files of a folder are named that have an ending, ascending. Cost: of a listing."""
+    if isinstance(folder, StorePath):
+        return sorted(int(path.stem) for path in folder.glob(f"[0-9]*{ending}"))
+    try:
+        names = os.listdir(folder)  # In a tenth of the time that `glob` takes
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(name.removesuffix(ending)) for name in names if name[:1].isdecimal() and name.endswith(ending))
+
+
 def sizes_in(folder: Path, pattern: str) -> dict[Path, int]:
     """Return the files of a folder whose names match, with their sizes in bytes. Cost: of a listing, in a store."""
     if isinstance(folder, StorePath):

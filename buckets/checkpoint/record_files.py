@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from buckets.checkpoint.source_offsets import records_folder
 from buckets.errors import BucketsError, first_line
-from buckets.files import holds_more_than, replace_whole, sizes_in, write_first, write_whole
+from buckets.files import holds_more_than, numbers_in, replace_whole, sizes_in, write_first, write_whole
 from buckets.rules.rule import Rule
 from buckets.stores.location import local_copy
 from buckets.stores.store_path import StoreError
@@ -198,9 +198,7 @@ class NumberedRecords:
     def numbers(self) -> list[int]:
         """Return the numbers of all records, ascending. Cost: of a listing."""
         known = self._known()
-        if known is None:
-            return sorted(int(file.stem) for file in self.folder.glob(f"[0-9]*{self._ending}"))
-        return sorted(known)
+        return numbers_in(self.folder, self._ending) if known is None else sorted(known)
 
     def has(self, number: int) -> bool:
         """Return whether there is a record."""

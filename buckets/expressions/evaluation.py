@@ -245,8 +245,11 @@ class _Evaluation:
 
     def _nullable(self, values: Any, valid: Flags) -> pa.BooleanArray:
         """Return booleans, NULL where they are not valid."""
-        spread = np.broadcast_to(np.asarray(values, np.bool_), (self._rows,))
-        return pa.array(spread) if valid.all() else pa.array(spread, mask=~np.broadcast_to(valid, (self._rows,)))
+        spread = self._spread(np.asarray(values, np.bool_))
+        return pa.array(spread) if valid.all() else pa.array(spread, mask=~self._spread(valid))
+
+    def _spread(self, flags: Flags) -> Flags:
+        return flags if flags.shape == (self._rows,) else np.broadcast_to(flags, (self._rows,))
 
     def _coalesce(self, operands: Sequence[Expression]) -> Any:
         found = [self.value(operand) for operand in operands]

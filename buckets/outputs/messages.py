@@ -11,9 +11,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import cache
 from itertools import repeat
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -25,7 +26,7 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.expression import is_array
 from buckets.files import partial_of
 from buckets.json_text import write_json
-from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, format_scaled, readable
+from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, readable
 from buckets.outputs import columns
 from buckets.outputs.columns import EVALUATIONS, OBJECTS, PUBLISHED
 from buckets.outputs.contract import load_contract
@@ -161,7 +162,6 @@ def crossed(alert: dict[str, Any]) -> str:
 
 
 _DROPPED = ("source", "source_order")
-_EXACT = Context(prec=100)
 _FLAGS = {None: "null", False: "false", True: "true"}
 
 
@@ -184,8 +184,8 @@ class JsonLines:
 
     def ordered(self, table: pa.Table) -> pa.Table:
         """Return the rows in that order, times in ms."""
-        for name in [field.name for field in table.schema if pa.types.is_timestamp(field.type)]:
-            table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.int64()))
+        timed = [each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in table.columns]
+        table = pa.table(timed, names=table.column_names)
         rules, groups = (
             [index.get(each, 0) for each in table[name].to_pylist()] if name in table.column_names else repeat(0)
             for name, index in (("rule_id", self._rule_index), ("group", self._group_index))
@@ -198,15 +198,21 @@ class JsonLines:
     def texts(self, table: pa.Table) -> dict[str, list[str]]:
         """Return the fields of `ordered` rows as JSON: keys and events as objects, values with their rule's digits."""
         texts, scales = dict[str, list[str]](), self._scales(table)
-        for name in [name for name in table.column_names if name not in _DROPPED]:
-            kind, values = table.schema.field(name).type, table[name].to_pylist()
+        decimals: tuple[pa.ChunkedArray | None, list[str]] = None, []  # The latest: exact values have bounds like them
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if name in _DROPPED:
+                continue
+            kind = column.type
             if pa.types.is_decimal(kind):
-                texts[name] = [*map(self._digits, values, scales)]
+                if not column.equals(decimals[0]):
+                    decimals = column, [*map(self._digits, column.to_pylist(), scales)]
+                texts[name] = decimals[1]
             elif pa.types.is_boolean(kind):
-                texts[name] = [_FLAGS[value] for value in values]
+                texts[name] = [_FLAGS[value] for value in column.to_pylist()]
             else:
-                write = str if name in OBJECTS or pa.types.is_integer(kind) else write_json
-                texts[name] = ["null" if value is None else write(value) for value in values]
+                write = encode_basestring if pa.types.is_string(kind) else write_json
+                write = str if name in OBJECTS or pa.types.is_integer(kind) else write
+                texts[name] = ["null" if value is None else write(value) for value in column.to_pylist()]
         return texts
 
     def _scales(self, table: pa.Table) -> Iterable[int]:
@@ -217,8 +223,8 @@ class JsonLines:
     def _digits(self, value: Decimal | None, scale: int) -> str:
         if value is None:
             return "null"
-        unscaled = int(value.scaleb(-int(value.as_tuple().exponent), _EXACT))
-        return f'"{format_scaled(unscaled // 10 ** (self._largest_scale + AVERAGE_EXTRA_DIGITS - scale), scale)}"'
+        padding = self._largest_scale + AVERAGE_EXTRA_DIGITS - scale  # Zeros, as the column has so many digits
+        return f'"{format(value, "f")[: -(padding + (scale == 0)) or None]}"'
 
 
 def objects(fields: Mapping[str, Sequence[str]]) -> Iterator[str]:

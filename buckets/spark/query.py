@@ -40,14 +40,14 @@ from buckets.rules.completeness import Filled
 from buckets.rules.rule_set import RuleSet, encode_rule_set
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.batch_properties import set_batch
-from buckets.spark.fan_out import COLUMNS, fan_out_stage
+from buckets.spark.fan_out import COLUMNS, FanOut
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
-from buckets.spark.windows import PRODUCED, score_stage
-from buckets.spark.worker import freeze_loaded, settled
+from buckets.spark.windows import PRODUCED, FanOutAndScore, Score
+from buckets.spark.worker import Settled, freeze_loaded
 from buckets.state.bounds import Bounds
 
 if TYPE_CHECKING:  # What only some jobs have.
@@ -115,13 +115,13 @@ class ScoringQuery:
         scoring, is_first = self._scoring, self._query is None
         if not is_first and scoring.reopen is not None:
             self._arrivals = scoring.reopen()
-        fan_out, arrived = fan_out_stage(self._arrivals, scoring.archive is not None), self._arrivals.frame
-        score, produced = score_stage(self._bounds), from_arrow_schema(PRODUCED)
+        fan_out, arrived = FanOut(self._arrivals.normalise, scoring.archive is not None), self._arrivals.frame
+        score, produced = Score(self._bounds), from_arrow_schema(PRODUCED)
         if self._partitions == 1:  # One task does a whole batch, without a shuffle: least delay, one core.
-            frame = arrived.coalesce(1).mapInArrow(settled(lambda batches: score(fan_out(batches))), produced)
+            frame = arrived.coalesce(1).mapInArrow(Settled(FanOutAndScore(fan_out, score)), produced)
         else:
-            messages = arrived.mapInArrow(settled(fan_out), COLUMNS).repartitionById(self._partitions, "shard")
-            frame = messages.mapInArrow(settled(score), produced)
+            messages = arrived.mapInArrow(Settled(fan_out), COLUMNS).repartitionById(self._partitions, "shard")
+            frame = messages.mapInArrow(Settled(score), produced)
         partitions = {PARTITIONS: str(self._partitions)} if scoring.session else {}
         with settings_while(self._arrivals.frame.sparkSession, {**scoring.session, **partitions}):
             self._query = begin_query(frame, run_batch, spark_folder(scoring.checkpoint.path), interval_ms)

@@ -5,7 +5,9 @@ code.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from buckets.engine.stages.shard import COUNTS, Produced, Scorer, passing
 from buckets.engine.stages.shard_plans import shard_plans
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Entries, Section, ShardStore
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
+from buckets.spark.fan_out import FanOut
 from buckets.spark.machine_caches import MOST_MAPPED, caches_of_worker
 from buckets.spark.spilled import beyond_share
 from buckets.spark.state_client import StateConnection, StateEntries
@@ -32,56 +35,78 @@ PRODUCED = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload",
 """What tasks put out: the name of an output, how many rows there are, and a payload."""
 
 
-def score_stage(bounds: Bounds) -> Stage:
-    """Return what turns a partition's messages to shards, in `fan_out.COLUMNS`, into rows of `PRODUCED`."""
+@dataclass(frozen=True)
+class Score:
+    """Turns a partition's messages to shards, in `fan_out.COLUMNS`, into rows of `PRODUCED`: what a task does."""
 
-    def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    bounds: Bounds  # of caches
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do so."""
+        rows = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
+        yield from self.scored(
+            (shard, unpack_shard(message) if message[:1] == payload.SHARD else message)
+            for shard, message in chain.from_iterable(rows)
+        )
+
+    def scored(self, sent: Iterable[tuple[int, bytes | ShardPayload]]) -> Iterator[pa.RecordBatch]:
+        """Do so with messages that are not packed; each is beside its shard."""
         messages, passed = dict[int, list[bytes | ShardPayload]](), list[bytes]()
-        for batch in batches:
-            for shard, message in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if shard == PASSING:
-                    passed.append(message)
-                else:
-                    sent = unpack_shard(message) if message[:1] == payload.SHARD else message
-                    messages.setdefault(shard, []).append(sent)
-        if messages or passed:
-            connection, terms, rule_set = StateConnection.of_task(), terms_of_task(), rule_set_of_task()
-            caches_of_worker().let_go()
-            scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
+        for shard, message in sent:
+            if isinstance(message, bytes) and shard == PASSING:
+                passed.append(message)
+            else:
+                messages.setdefault(shard, []).append(message)
+        if not (messages or passed):
+            return
+        connection, terms, rule_set = StateConnection.of_task(), terms_of_task(), rule_set_of_task()
+        caches_of_worker().let_go()
+        scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task(), terms.features)
 
-            def opened(shard: int) -> tuple[Layer, ShardStore]:
-                entries = StateEntries(connection, shard)
-                layer = Layer(entries, caches_of_worker(), bounds)
-                return layer, _store(layer, entries)
+        def opened(shard: int) -> tuple[Layer, ShardStore]:
+            entries = StateEntries(connection, shard)
+            layer = Layer(entries, caches_of_worker(), self.bounds)
+            return layer, _store(layer, entries)
 
-            def rows_of(scored: Iterable[Produced], shards: int) -> pa.RecordBatch:
-                shares = max(1, terms.engine.shards // shards)
-                return as_rows(beyond_share(scored, shares, rule_set, terms))
+        def rows_of(scored: Iterable[Produced], shards: int) -> pa.RecordBatch:
+            shares = max(1, terms.engine.shards // shards)
+            return as_rows(beyond_share(scored, shares, rule_set, terms))
 
-            if passed:
-                yield rows_of(map(passing, passed), 1)
-            shards = sorted(messages)
-            group_ids = shard_plans(rule_set, terms.event_schema, terms.engine).group_ids
-            together = _together([messages[shard] for shard in shards], group_ids)
+        if passed:
+            yield rows_of(map(passing, passed), 1)
+        shards = sorted(messages)
+        group_ids = shard_plans(rule_set, terms.event_schema, terms.engine).group_ids
+        together = _together([messages[shard] for shard in shards], group_ids)
 
-            def stored(layers: Mapping[int, Layer]) -> Iterator[Produced]:
-                yield from _kept(layers)
-                if shards[-1] in layers:
-                    connection.commit()
+        def stored(layers: Mapping[int, Layer]) -> Iterator[Produced]:
+            yield from _kept(layers)
+            if shards[-1] in layers:
+                connection.commit()
 
-            if together is not None:
-                layers, stores = zip(*map(opened, shards), strict=True)
-                on_stored = partial(stored, dict(zip(shards, layers, strict=True)))
-                scored = scorer.score_together(together, rule_set, stores, [None] * len(stores), on_stored)
-                yield rows_of(scored, len(shards))
-                return
-            for shard in shards:
-                layer, store = opened(shard)
-                on_stored = partial(stored, {shard: layer})
-                scored = scorer.score(messages.pop(shard), rule_set, store, sources_of_task(shard), on_stored=on_stored)
-                yield rows_of(scored, 1)
+        if together is not None:
+            layers, stores = zip(*map(opened, shards), strict=True)
+            on_stored = partial(stored, dict(zip(shards, layers, strict=True)))
+            scored = scorer.score_together(together, rule_set, stores, [None] * len(stores), on_stored)
+            yield rows_of(scored, len(shards))
+            return
+        for shard in shards:
+            layer, store = opened(shard)
+            on_stored = partial(stored, {shard: layer})
+            scored = scorer.score(messages.pop(shard), rule_set, store, sources_of_task(shard), on_stored=on_stored)
+            yield rows_of(scored, 1)
 
-    return stage
+
+@dataclass(frozen=True)
+class FanOutAndScore:
+    """Turns rows of a source into rows of `PRODUCED`: one task does a whole batch."""
+
+    fan_out: FanOut
+    score: Score
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do so."""
+        fanned = self.fan_out.fanned(batches)
+        return self.score.scored(chain.from_iterable(each.unpacked() for each in fanned))
 
 
 def as_rows(produced: Iterable[Produced]) -> pa.RecordBatch:

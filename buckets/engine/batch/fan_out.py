@@ -25,7 +25,7 @@ from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.key_partitions import seen_partitions
 from buckets.engine.batch.partitioner import Partitioned, assign_shards
-from buckets.engine.batch.shard_events import EventsByKey, SentEvents, ShardEvents, way_id
+from buckets.engine.batch.shard_events import EventsByKey, SentEvents, ShardEvents, ShardPayload, way_id
 from buckets.engine.storage.key import decode_key, key_writer
 from buckets.engine.storage.shard_store import strings_of
 from buckets.events.arrivals import (
@@ -205,6 +205,12 @@ class FannedOut:
         if self.sent is not None:
             yield from (ShardMessage(shard, packed) for shard, packed in self.sent.packed())
         yield from self.others
+
+    def unpacked(self) -> Iterator[tuple[int, bytes | ShardPayload]]:
+        """Yield the same with its shards, for this process."""
+        if self.sent is not None:
+            yield from ((shard, self.sent.of_shard(shard)) for shard in self.sent.shards)
+        yield from ((message.shard, message.payload) for message in self.others)
 
 
 def fan_out(

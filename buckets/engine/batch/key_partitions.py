@@ -47,15 +47,18 @@ def seen_partitions(
     # Events of a key are in the order of arrival, so the first and the last of them are of different partitions if any.
     ends_of_keys = partitions[rows[ends - counts]], partitions[rows[ends - 1]]
     hashes = _hashes(partitioned.key_data[data], partitioned.key_bytes[of_keys].astype(np.int64))
+    bounds = [*pairwise(starts_of(partitioned.keys[_SHARD]).tolist())]
+    least = [
+        np.arange(begin, end) if end - begin <= SAMPLED_KEYS else begin + np.argsort(hashes[begin:end])[:SAMPLED_KEYS]
+        for begin, end in bounds
+    ]
+    keys, oldest, newest = (column[np.concatenate(least)].tolist() for column in (hashes, *ends_of_keys))
     found: dict[str, list[tuple[int, int]]] = {}
-    bounds = starts_of(partitioned.keys[_SHARD]).tolist()
-    for group, (begin, end) in zip(groups, pairwise(bounds), strict=True):
+    for group, (begin, end) in zip(groups, pairwise(starts_of([*map(len, least)]).tolist()), strict=True):
         if group and begin < end:
-            least = begin + np.argsort(hashes[begin:end])[:SAMPLED_KEYS]
-            keys, oldest, newest = (column[least].tolist() for column in (hashes, *ends_of_keys))
-            found.setdefault(group, []).extend(zip(keys, oldest, strict=True))
-            if oldest != newest:
-                found[group] += zip(keys, newest, strict=True)
+            found.setdefault(group, []).extend(zip(keys[begin:end], oldest[begin:end], strict=True))
+            if oldest[begin:end] != newest[begin:end]:
+                found[group] += zip(keys[begin:end], newest[begin:end], strict=True)
     return found
 
 
@@ -84,11 +87,15 @@ class SampledKeys:
         for key, partition in seen:
             if self._partition.setdefault(key, partition) != partition:
                 self._partition[key] = _SEVERAL
-        if len(self._partition) > SAMPLED_KEYS:
-            self._partition = {key: self._partition[key] for key in sorted(self._partition)[:SAMPLED_KEYS]}
+        if len(self._partition) > 2 * SAMPLED_KEYS:
+            self._keep_least()
+
+    def _keep_least(self) -> None:
+        self._partition = {key: self._partition[key] for key in sorted(self._partition)[:SAMPLED_KEYS]}
 
     def to_json(self) -> dict[str, int]:
         """Return how many keys there are, and how many of them were in several partitions."""
+        self._keep_least()
         several = sum(partition == _SEVERAL for partition in self._partition.values())
         return {"sampled": len(self._partition), "several": several}
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,6 @@ from buckets.arrays import Int64s
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.policies import Decided, Fired
 from buckets.events.arrivals import INGESTED
-from buckets.json_text import write_json
 from buckets.outputs.columns import TIME, VARIANT_OUTPUTS, columns_of
 from buckets.rules.rule import Rule
 
@@ -29,14 +29,20 @@ class FiredRules:
     key_order: Sequence[str] = ()  # in which order keys are written; empty for that of the group
 
 
-def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
+def alert_id(rule: str, key: str, event_id: str, event_time_ms: int) -> str:
     """Return the identity of an alert: the same whenever an event of a key crosses the same version of a rule.
 
-    An event is its id and its time, as everywhere: the same id at another time is not a duplicate. Where it stands
-    in its source does not count, so a replay from another file or topic has the same alerts.
+    `rule` is as `_named` writes it. An event is its id and its time, as everywhere: the same id at another time is not
+    a duplicate. Where it stands in its source does not count, so a replay from another file or topic has the same
+    alerts.
     """
-    parts = write_json([rule.rule_id, rule.version, key, event_id, event_time_ms])
+    parts = f"[{rule}, {encode_basestring(key)}, {encode_basestring(event_id)}, {event_time_ms}]"
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def _named(rule: Rule) -> str:
+    """Return the id and version of a rule, as they stand in a list in JSON."""
+    return f"{encode_basestring(rule.rule_id)}, {rule.version}"
 
 
 def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, output: str, chosen: Int64s) -> pa.Table:
@@ -60,9 +66,11 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
     }
     if is_of_variants:
         return pa.table(values, schema=columns)
-    # At an event many rules may have fired.
-    different, event = np.unique(events, return_inverse=True)
-    texts = pa.array(table.event_texts(table.take(different)), pa.string())
+    shown = taken
+    if len(rules) > 1:  # At an event many rules may have fired.
+        different, event = np.unique(events, return_inverse=True)
+        shown = table.take(different)
+    texts = pa.array(table.event_texts(shown), pa.string())
     times_ms = table.times_ms(events)
     of_events = (values["key"].to_pylist(), values["event_id"].to_pylist(), times_ms.tolist())
     starts_ms = times_ms - np.array([rule.longest_window.begins_ms for rule in rules], np.int64)[index]
@@ -75,8 +83,9 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
             ends_ms[here] = np.max(
                 [feature.window.ends_ms(times_ms[here]) for feature in rule.features.values()], axis=0
             )
+    named = [*map(_named, rules)]
     values |= {
-        "alert_id": pa.array(list(map(alert_id, [rules[rule] for rule in index.tolist()], *of_events)), pa.string()),
+        "alert_id": pa.array(list(map(alert_id, [named[rule] for rule in index.tolist()], *of_events)), pa.string()),
         "rule_version": pa.array([rule.version for rule in rules], pa.int32()).take(of_rule),
         "ruleset_version": pa.array(np.full(len(chosen), ruleset_version)),
         "rule": pa.array([rule.sentence() for rule in rules], pa.string()).take(of_rule),
@@ -84,9 +93,9 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
         **results.columns(chosen),
         "window_start": pa.array(starts_ms).cast(TIME),
         "window_end": pa.array(ends_ms).cast(TIME),
-        "event": texts.take(pa.array(event)),
+        "event": texts if shown is taken else texts.take(pa.array(event)),
         **decided.columns(chosen),
     }
-    known = [values.get(field.name, pa.nulls(len(chosen), field.type)) for field in columns]
+    known = [values[field.name] if field.name in values else pa.nulls(len(chosen), field.type) for field in columns]
     made = pa.table(known, schema=columns)
     return made.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else made

@@ -1,7 +1,7 @@
 """What rules found at events, as alerts and evaluations show it: values, bounds, terms and texts."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
@@ -38,8 +38,8 @@ class RuleTexts(NamedTuple):
     """What all results of a rule say alike."""
 
     term_starts: tuple[str, ...]  # the beginnings of the terms, in the order of the features
-    pieces: tuple[str, ...]  # the condition in English, cut where values stand in it
-    names: tuple[str, ...]  # the features and fields whose values stand between these pieces
+    template: str  # the condition in English, with `%s` where values stand in it
+    names: tuple[str, ...]  # the features and fields whose values stand there
 
     @classmethod
     def of(cls, rule: Rule) -> "RuleTexts":
@@ -54,12 +54,8 @@ class RuleTexts(NamedTuple):
         else:
             sentence = sentence_of(rule.features[VALUE], rule.limit, rule.on, value=f"{mark}0")
         pieces = re.split(rf"{mark}(\d+)(?=\))", sentence)
-        return cls(starts, tuple(pieces[::2]), tuple(names[int(number)] for number in pieces[1::2]))
-
-    def condition(self, values: Mapping[str, str]) -> str:
-        """Return the condition with the values of features and fields behind their names."""
-        filled = [f"{values[name]}{piece}" for name, piece in zip(self.names, self.pieces[1:], strict=True)]
-        return "".join([self.pieces[0], *filled])
+        template = "%s".join(piece.replace("%", "%%") for piece in pieces[::2])
+        return cls(starts, template, tuple(names[int(number)] for number in pieces[1::2]))
 
 
 def _term_start(rule: Rule, named: NamedFeature) -> str:
@@ -144,7 +140,9 @@ def _filled(judged: Judged, rows: Int64s, texts: RuleTexts) -> list[str]:
     named = {name: _shown_values(of, rows) for name, of in judged.features.items() if name in texts.names}
     if len(named) < len(texts.names):
         named |= {name: [_shown_field(value) for value in values] for name, values in _fields(judged, rows).items()}
-    return [texts.condition({name: of[row] for name, of in named.items()}) for row in range(len(rows))]
+    if not texts.names:
+        return [texts.template % ()] * len(rows)
+    return [*map(texts.template.__mod__, zip(*(named[name] for name in texts.names), strict=True))]
 
 
 def _limit_columns(pieces: Sequence[_FiredRows]) -> dict[str, pa.Array]:
@@ -173,13 +171,16 @@ def _terms(start: str, of: FeatureValues, rows: Int64s) -> list[str]:
 
     end = ', "type": "text"}' if values.kind == "text" else "}"
     terms = []
-    for row in rows.tolist():
-        value, exact = shown(values.scaled[row]) if values.valid[row] else "null", JSON_FLAG[bool(values.exact[row])]
-        if not values.exact[row]:
+    columns = (values.scaled, values.valid, values.exact, of.counted, of.warm)
+    for row, scaled, is_valid, is_exact, count, is_warm in zip(
+        rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
+    ):
+        value = shown(scaled) if is_valid else "null"
+        if not is_exact:
             if values.kind != "text":
                 value += f', "lower": {shown(values.lower[row])}, "upper": {shown(values.upper[row])}'
             value += ', "may_be_null": true' if values.may_be_null[row] else ""
-        flags = f'"exact": {exact}, "count": {of.counted[row]}, "warm": {JSON_FLAG[bool(of.warm[row])]}'
+        flags = f'"exact": {JSON_FLAG[is_exact]}, "count": {count}, "warm": {JSON_FLAG[is_warm]}'
         terms.append(f'{start}, "value": {value}, {flags}{end}')
     return terms
 
@@ -234,17 +235,15 @@ def _between(of: FeatureValues, row: int) -> Value:
 
 
 def _shown_values(of: FeatureValues, rows: Int64s) -> list[str]:
-    values = of.values
+    kind, scale = of.values.kind, of.values.scale
 
-    def shown(row: int) -> str:
-        if not values.valid[row]:
-            return "no value"
-        value = values.scaled[row]
-        if values.kind == "number":
-            return readable(format_scaled(int(value), values.scale))
-        return one_line(value) if values.kind == "text" else "yes" if value else "no"
+    def shown(value: Any) -> str:
+        if kind == "number":
+            return readable(format_scaled(int(value), scale)) if scale else f"{int(value):,}"
+        return one_line(value) if kind == "text" else "yes" if value else "no"
 
-    return [shown(row) for row in rows.tolist()]
+    found = zip(of.values.scaled[rows].tolist(), of.values.valid[rows].tolist(), strict=True)
+    return [shown(value) if is_valid else "no value" for value, is_valid in found]
 
 
 def _shown_field(value: Any) -> str:
