@@ -5,6 +5,11 @@ that they hold that many more payments. The three sides take turns in one
 session with two cores, and the first turn of each number of groupings is not counted. Both sides of Spark write all
 columns of the payments and those of the rules, to nowhere; the values are compared before that, as sums of each column.
 CPU is of all processes.
+
+    python bench/frames.py [--groupings 1,3,13] [--longer 1,10] [--held yes]
+
+With `--held yes` Spark keeps six columns of the payments in memory, each rule has a sum and a count, and both sides of
+Spark add up all values of the rules; there are up to three groupings then.
 """
 
 import os
@@ -43,15 +48,21 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-SCHEMA = bs.schema(
-    {
-        "event_id": "event_id",
-        "event_time": {"field": "ts", "unit": "ms"},
-        "attributes": dict.fromkeys(FIELDS, "string"),
-        "measures": {"amount": {"scale": 0}},
-    }
-)
+SCHEMA_OF = {
+    is_held: bs.schema(
+        {
+            "event_id": "event_id",
+            "event_time": {"field": "ts", "unit": "ms"},
+            "attributes": dict.fromkeys(fields, "string"),
+            "measures": {"amount": {"scale": 0}},
+        }
+    )
+    for is_held, fields in ((False, FIELDS), (True, ("payer", "beneficiary", "merchant")))
+}
 SQL = {"sum": "sum(amount)", "count": "count(*)", "max": "max(amount)", "avg": "avg(amount)"}
+HELD = {"payer": "24h", "beneficiary": "6h", "merchant": "1h"}
+HELD_COLUMNS = ["event_id", "ts", *HELD, "amount"]
+OPTIONS = {"--longer": "1,10", "--groupings": ",".join(map(str, WANTED)), "--held": "no"}
 Sums = Sequence[Any]
 
 
@@ -69,46 +80,71 @@ class Size:
 
     groupings: int
     longer: int
+    is_held: bool = False  # Whether payments are in memory, with a sum and a count for each grouping
 
     @property
     def name(self) -> str:
         """What the table calls it."""
         longer = "" if self.longer == 1 else f", windows {self.longer} times as long"
-        return f"{self.groupings} groupings{longer}"
+        return f"{self.groupings} groupings{longer}{', held' if self.is_held else ''}"
 
     @property
     def rules(self) -> list[dict[str, Any]]:
         """The rules."""
+        if self.is_held:
+            return [self._held(*each) for each in list(HELD.items())[: self.groupings]]
         windows = (parse_duration_ms(window) * self.longer for window in WINDOWS)
         longer = ({"window": {"length": f"{window_ms}ms"}} for window_ms in windows)
         return [dict(rule) | window for rule, window in zip(team_rules(self.groupings), longer, strict=False)]
 
+    def _held(self, field: str, window: str) -> dict[str, Any]:
+        length = f"{parse_duration_ms(window) * self.longer}ms"
+        features = {
+            "sum": {"function": "sum", "of": "amount", "window": length},
+            "count": {"function": "count", "window": length},
+        }
+        return {"rule_id": field, "group_by": [field], "features": features, "when": "count >= 1"}
+
+    @property
+    def values(self) -> list[tuple[str, str, Sequence[str], int]]:
+        """Of each value its column, its function, the fields of its key and its window in ms."""
+        if self.is_held:
+            return [
+                (f"{field}.{function}", function, [field], parse_duration_ms(window) * self.longer)
+                for field, window in list(HELD.items())[: self.groupings]
+                for function in ("sum", "count")
+            ]
+        return [
+            (f"{function}-by-{'-'.join(fields)}.value", function, fields, parse_duration_ms(window) * self.longer)
+            for fields, window, function in zip(GROUPINGS[: self.groupings], WINDOWS, FUNCTIONS, strict=False)
+        ]
+
 
 def ours(frame: DataFrame, size: Size) -> DataFrame:
     """`buckets.spark.features`."""
-    return bs.features(frame, bs.rules(size.rules), SCHEMA, order_by=["ts", "event_id"])
+    return bs.features(frame, bs.rules(size.rules), SCHEMA_OF[size.is_held], order_by=["ts", "event_id"])
 
 
 def spark_sql(frame: DataFrame, size: Size) -> DataFrame:
     """Window functions over the same."""
-    for fields, window, function in zip(GROUPINGS[: size.groupings], WINDOWS, FUNCTIONS, strict=False):
-        within = f"RANGE BETWEEN {parse_duration_ms(window) * size.longer} PRECEDING AND CURRENT ROW"
+    for name, function, fields, window_ms in size.values:
+        within = f"RANGE BETWEEN {window_ms} PRECEDING AND CURRENT ROW"
         over = f"OVER (PARTITION BY {', '.join(fields)} ORDER BY ts {within})"
-        name = f"{function}-by-{'-'.join(fields)}.value"
         frame = frame.selectExpr("*", f"{SQL[function]} {over} AS `{name}`")
     return frame
 
 
 def sums_of(scored: DataFrame, size: Size) -> Sums:
     """The sums of the values of rules, but for averages, of which SQL has doubles."""
-    names = [rule["rule_id"] for rule in size.rules if not str(rule["rule_id"]).startswith("avg")]
-    return tuple(scored.agg(*(F.sum(F.col(f"`{name}.value`").cast("decimal(38,0)")) for name in names)).first() or ())
+    names = [name for name, function, *_ in size.values if function != "avg"]
+    return tuple(scored.agg(*(F.sum(F.col(f"`{name}`").cast("decimal(38,0)")) for name in names)).first() or ())
 
 
 def one_process(path: Path, size: Size) -> None:
     """`buckets.features`, piece by piece, in this process."""
-    evaluator = buckets.Evaluator(bs.rules(size.rules), SCHEMA)
-    for piece in pq.ParquetFile(path).iter_batches(PIECE):
+    evaluator = buckets.Evaluator(bs.rules(size.rules), SCHEMA_OF[size.is_held])
+    columns = HELD_COLUMNS if size.is_held else None
+    for piece in pq.ParquetFile(path).iter_batches(PIECE, columns=columns):
         evaluator.features(pa.Table.from_batches([piece]))
 
 
@@ -119,7 +155,8 @@ def written(frame: DataFrame) -> None:
 
 def main() -> None:
     """Measure."""
-    report = Report("frames", __doc__, options={"--longer": "1,10", "--groupings": ",".join(map(str, WANTED))})
+    report = Report("frames", __doc__, options=OPTIONS)
+    is_held = report.option("--held") == "yes"
     chosen = [[int(each) for each in report.option(name).split(",")] for name in ("--groupings", "--longer")]
     folder = Path(tempfile.mkdtemp())
     rows = 20_000 if report.quick else ROWS
@@ -130,16 +167,20 @@ def main() -> None:
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     frame = builder.getOrCreate().read.parquet(str(path))
+    if is_held:
+        frame = frame.select(*HELD_COLUMNS).persist()
+        frame.count()
     found = report.found.setdefault("groupings", {})
-    for size in (Size(groupings, longer) for longer in chosen[1] for groupings in chosen[0]):
+    for size in (Size(groupings, longer, is_held) for longer in chosen[1] for groupings in chosen[0]):
         wanted = WANTED[size.groupings]
         sums = [sums_of(side(frame, size), size) for side in (ours, spark_sql)]
         if sums[0] != sums[1]:
             message = f"values differ: {sums}"
             raise AssertionError(message)
-        sides: dict[str, Callable[[], None]] = {
-            "ours": partial(lambda size: written(ours(frame, size)), size),
-            "spark sql": partial(lambda size: written(spark_sql(frame, size)), size),
+        ended: Callable[[DataFrame], object] = partial(sums_of, size=size) if is_held else written
+        sides: dict[str, Callable[[], object]] = {
+            "ours": partial(lambda size, ended: ended(ours(frame, size)), size, ended),
+            "spark sql": partial(lambda size, ended: ended(spark_sql(frame, size)), size, ended),
             "one process": partial(one_process, path, size),
         }
         runs: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
@@ -165,7 +206,7 @@ def main() -> None:
     def draw(axes: Axes) -> None:
         for name, color in (("ours", "C0"), ("spark sql", "C1"), ("one process", "C2")):
             for longer, line in zip(chosen[1], ("-", "--", ":"), strict=False):
-                sizes = [Size(groupings, longer) for groupings in chosen[0]]
+                sizes = [Size(groupings, longer, is_held) for groupings in chosen[0]]
                 seconds = [found[size.name]["median_s"][name] for size in sizes]
                 label = name if longer == 1 else f"{name}, windows {longer} times as long"
                 axes.plot([str(size.groupings) for size in sizes], seconds, color + line, marker="o", label=label)

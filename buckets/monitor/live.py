@@ -140,7 +140,7 @@ def read_live(checkpoint: Path) -> Live | None:
     return Live(data)
 
 
-EVERY_S = 1.0
+EVERY_S = 0.5
 STORE_EVERY_S = 5.0  # How often the file is written in an object store, which asks money for each time
 PROCESSES_EVERY_S = 10.0
 MOST_WAITING = 1_000  # Finished batches that wait to be counted: more of them mean that the counting thread hangs

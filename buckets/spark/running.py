@@ -28,7 +28,7 @@ from buckets.spark.session_folder import check_not_ended, last_error, log_path, 
 from buckets.spark.stall import Shutdown, StallWatch
 from buckets.stores.store_path import StoreAway, away_behind
 
-POLL_S = 0.5
+POLL_S = 0.2
 RETRY_S = 1.0
 _OURS = re.compile(r"buckets\.errors\.BucketsError: *(\S.*)")
 _SLOW_START = (

@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import gc
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,46 +16,39 @@ from pyspark.sql import SparkSession
 
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What a task does with its rows."""
-_LITTLE_BYTES = 1 << 20
+TRIM_EVERY_S = 1.0
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """What gives memory that is free back to the system; not every C library has it."""
 
 
-def settle() -> None:
-    """End a task: what was loaded is no garbage, and memory that is free is the system's.
+class _LastTrim:
+    at_s = -math.inf  # when this process has last given memory back
 
-    A batch of 100,000 payments takes some hundred MB, which each worker would have in vain until the next one.
+
+def settle() -> None:
+    """End a task: what was loaded is no garbage, and memory that is free is the system's, once a second.
+
+    A batch of 100,000 payments takes some hundred MB, which each worker would have in vain until the next one. To give
+    memory back after each small batch, and to take it again, costs a tenth of its CPU.
     """
     freeze_loaded()
-    pa.default_memory_pool().release_unused()
-    if _TRIM is not None:
-        _TRIM(0)
+    if time.monotonic() - _LastTrim.at_s >= TRIM_EVERY_S:
+        _LastTrim.at_s = time.monotonic()
+        pa.default_memory_pool().release_unused()
+        if _TRIM is not None:
+            _TRIM(0)
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Does what a stage does, and ends its task settled.
-
-    Where little passes, free memory is kept: to give it back and to take it again costs a tenth of a small batch.
-    """
+    """Does what a stage does, and ends its task settled, once, whatever it is composed of."""
 
     stage: Stage
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do so."""
-        passed_bytes = 0
-
-        def noted(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            nonlocal passed_bytes
-            for batch in rows:
-                passed_bytes += batch.nbytes
-                yield batch
-
-        yield from noted(self.stage(noted(batches)))
-        if passed_bytes > _LITTLE_BYTES:
-            settle()
-        else:
-            freeze_loaded()
+        yield from self.stage(batches)
+        settle()
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import Any
 
 LOADED = (
     "pyspark.worker",
-    "buckets.spark.fan_out",
+    "buckets.spark.windows",
 )
 """What workers import."""
 _ARCHIVE = re.compile(r"/(pyspark|py4j[^/]*)\.zip$")

@@ -45,6 +45,22 @@ def sent(rows, rule_set: RuleSet = RULES, shards: int = 4) -> list[ShardMessage]
     return list(fan_out(arrivals(numbered, SCHEMA), rule_set, SCHEMA, EngineSettings(shards=shards)).messages())
 
 
+@given(ROWS)
+def test_what_stays_in_the_process_is_what_another_one_unpacks(rows):
+    numbered = [{"id": f"e{n}", "at": 1000 + n % 3} | row for n, row in enumerate(rows)]
+    fanned = fan_out(arrivals(numbered, SCHEMA), RULES, SCHEMA, EngineSettings(shards=4))
+    packed, unpacked = list(fanned.messages()), list(fanned.unpacked())
+    assert [shard for shard, _ in unpacked] == [message.shard for message in packed]
+    for message, (_, here) in zip(packed, unpacked, strict=True):
+        if isinstance(here, bytes):
+            assert here == message.payload
+        else:
+            there = unpack_shard(message.payload)
+            assert here.group_ids == there.group_ids
+            assert here.events.equals(there.events)
+            assert [column.tolist() for column in here[1:6]] == [column.tolist() for column in there[1:6]]
+
+
 def tables(messages, group):
     """Shards and events of one group, with their keys."""
     found = []

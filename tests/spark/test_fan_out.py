@@ -17,8 +17,8 @@ def row(number: int) -> Row:
 
 def messages_of(*pieces: list[Row]) -> list[tuple[int, bytes]]:
     """What pieces of one task become: shards and payloads."""
-    batches = fan_out_rows([arrivals(rows, SCHEMA) for rows in pieces], RULES, TERMS)
-    return [(message["shard"], message["payload"]) for batch in batches for message in batch.to_pylist()]
+    fanned = fan_out_rows([arrivals(rows, SCHEMA) for rows in pieces], RULES, TERMS)
+    return [(message.shard, message.payload) for each in fanned for message in each.messages()]
 
 
 def test_every_piece_of_a_task_becomes_what_it_becomes_alone():
