@@ -138,12 +138,14 @@ class LiveJob:
     kafka: KafkaSettings
 
     @contextmanager
-    def engine(self) -> Iterator[Engine]:
-        """The engine, running."""
-        environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
-        command = [sys.executable, str(HERE / "latency_engine.py"), str(self.conf)]
+    def engine(self, root: Path = ROOT) -> Iterator[Engine]:
+        """The engine, running; that of another checkout, which has been set up, if `root` is one."""
+        python = sys.executable if root == ROOT else str(root / ".venv" / "bin" / "python")
+        path = f"{root}{os.pathsep}{root / HERE.name}"
+        environment = os.environ | {"PYSPARK_PYTHON": python, "PYTHONPATH": path}
+        command = [python, str(root / HERE.name / "latency_engine.py"), str(self.conf)]
         said = self.conf.with_name("engine.log").open("w")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environment, cwd=ROOT)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environment, cwd=root)
         engine = Engine(process)
         thread = threading.Thread(target=engine.follow, daemon=True)
         thread.start()
