@@ -101,7 +101,7 @@ def numbers_in(folder: Path, ending: str) -> list[int]:
     if isinstance(folder, StorePath):
         return sorted(int(path.stem) for path in folder.glob(f"[0-9]*{ending}"))
     try:
-        names = os.listdir(folder)  # In a tenth of the time that `glob` takes
+        names = os.listdir(folder)  # With less work than `glob`, some times in each batch
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(int(name.removesuffix(ending)) for name in names if name[:1].isdecimal() and name.endswith(ending))

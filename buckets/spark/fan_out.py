@@ -23,13 +23,13 @@ COLUMNS = "shard int, payload binary"
 
 @dataclass(frozen=True)
 class FanOut:
-    """Turns rows of a source into messages to shards, in `COLUMNS`: what tasks do with them."""
+    """The first stage in a task: rows of a source become messages to shards, in `COLUMNS`."""
 
     normalise: Normalise  # brings the rows into the form of `events.arrivals`
     is_archived: bool = False  # whether rows of the archive come out besides
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do so, for another task to take."""
+        """Yield the messages of a task, packed for another one."""
         for fanned in self.fanned(batches):
             messages = list(fanned.messages())
             shards, payloads = ([message.shard for message in messages], [message.payload for message in messages])
@@ -37,7 +37,7 @@ class FanOut:
             yield pa.RecordBatch.from_arrays(columns, names=["shard", "payload"])
 
     def fanned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FannedOut]:
-        """Do so, without packing anything."""
+        """Yield what each piece of the rows comes to, not packed."""
         rule_set, terms, lists = rule_set_of_task(), terms_of_task(), lists_of_task()
         arrived = ArrivedInTask() if self.is_archived else None
         yield from fan_out_rows(self.normalise(batches, terms.event_schema), rule_set, terms, lists, arrived)

@@ -37,12 +37,12 @@ PRODUCED = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload",
 
 @dataclass(frozen=True)
 class Score:
-    """Turns a partition's messages to shards, in `fan_out.COLUMNS`, into rows of `PRODUCED`: what a task does."""
+    """The second stage in a task: messages to the shards of a partition become rows of `PRODUCED`."""
 
     bounds: Bounds  # of caches
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do so."""
+        """Score messages in `fan_out.COLUMNS`."""
         rows = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
         yield from self.scored(
             (shard, unpack_shard(message) if message[:1] == payload.SHARD else message)
@@ -50,7 +50,7 @@ class Score:
         )
 
     def scored(self, sent: Iterable[tuple[int, bytes | ShardPayload]]) -> Iterator[pa.RecordBatch]:
-        """Do so with messages that are not packed; each is beside its shard."""
+        """Score messages that are not packed, each beside its shard."""
         messages, passed = dict[int, list[bytes | ShardPayload]](), list[bytes]()
         for shard, message in sent:
             if isinstance(message, bytes) and shard == PASSING:
@@ -98,13 +98,13 @@ class Score:
 
 @dataclass(frozen=True)
 class FanOutAndScore:
-    """Turns rows of a source into rows of `PRODUCED`: one task does a whole batch."""
+    """Both stages in one task, which does a whole batch: rows of a source become rows of `PRODUCED`."""
 
     fan_out: FanOut
     score: Score
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do so."""
+        """Fan out and score the rows of a batch."""
         fanned = self.fan_out.fanned(batches)
         return self.score.scored(chain.from_iterable(each.unpacked() for each in fanned))
 

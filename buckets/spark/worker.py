@@ -41,12 +41,12 @@ def settle() -> None:
 
 @dataclass(frozen=True)
 class Settled:
-    """Does what a stage does, and ends its task settled, once, whatever it is composed of."""
+    """A stage whose task ends settled, once, whatever it is composed of."""
 
     stage: Stage
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do so."""
+        """Run the stage, and settle."""
         yield from self.stage(batches)
         settle()
 

@@ -20,11 +20,11 @@ from buckets.errors import BucketsError
 from buckets.history import scoring
 from buckets.history.replay import replay as replays
 from buckets.history.replay.replay import ReplayRequest, replay_history
-from buckets.history.replay.replayed import Replayed, RowDifference
+from buckets.history.replay.replayed import Replayed, RowDifference, differences
 from buckets.lists.base import Entry
 from buckets.lists.keys import KeyForm
 from buckets.moment import TimeRange, moment_ms
-from buckets.outputs.columns import EVALUATIONS
+from buckets.outputs.columns import EVALUATIONS, columns_of
 from buckets.rules.change import RuleChange
 from buckets.rules.renaming import renamed_rule
 from buckets.rules.rule import Rule
@@ -172,6 +172,20 @@ def evicting():
 
 def told(found: Replayed) -> list[str]:
     return [f"{each.kind} {each.output} {each.fields} {each.row}" for each in found.differences]
+
+
+@given(st.permutations(range(4)))
+def test_differences_come_in_one_order_whatever_came_out_first(order):
+    rows = columns_of(EVALUATIONS, 2).empty_table()
+    known = {
+        "rule_id": pa.array(["b", "a", "b", "a"]),
+        "event_id": pa.array(["e1", "e1", "e0", "e0"]),
+        "event_time": pa.array([2, 2, 1, 1]).cast(rows.schema.field("event_time").type),
+    }
+    whole = pa.table([known.get(each.name, pa.nulls(4, each.type)) for each in rows.schema], schema=rows.schema)
+    found = differences(EVALUATIONS, rows, whole.take(order))
+    told_of = [(each.row["event_id"], each.row["rule_id"]) for each in found]
+    assert told_of == [("e0", "a"), ("e0", "b"), ("e1", "a"), ("e1", "b")]
 
 
 @pytest.mark.slow

@@ -60,11 +60,18 @@ class RowDifference:
 
 
 def differences(output: str, recorded: pa.Table, replayed: pa.Table) -> list[RowDifference]:
-    """Compare rows of an output, which have the same columns in the same types. Cost: O(rows)."""
+    """Compare rows of an output, which have the same columns in the same types. Cost: O(rows).
+
+    Differences come in the order of their times, since that in which rows come out is not the same everywhere.
+    """
     rows = _unmatched(recorded, replayed)
     only_recorded = recorded.take(pa.array(rows[rows < len(recorded)])).to_pylist()
     only_replayed = replayed.take(pa.array(rows[rows >= len(recorded)] - len(recorded))).to_pylist()
-    return list(_paired(output, only_recorded, only_replayed))
+    return list(_paired(output, *(sorted(side, key=_by_time) for side in (only_recorded, only_replayed))))
+
+
+def _by_time(row: ComparedRow) -> tuple[Any, ...]:
+    return row["event_time"], *map(str, row.values())
 
 
 def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
