@@ -32,9 +32,9 @@ class FanOut:
         """Yield the messages of a task, packed for another one."""
         for fanned in self.fanned(batches):
             messages = list(fanned.messages())
-            shards, payloads = ([message.shard for message in messages], [message.payload for message in messages])
-            columns = [pa.array(shards, pa.int32()), pa.array(payloads, pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, names=["shard", "payload"])
+            shards = pa.array([message.shard for message in messages], pa.int32())
+            payloads = pa.array([message.payload for message in messages], pa.binary())
+            yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])
 
     def fanned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FannedOut]:
         """Yield what each piece of the rows comes to, not packed."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.record_files import RecordFiles
-from buckets.files import append_whole, write_whole
+from buckets.files import append_whole, numbers_in, write_whole
 from buckets.json_text import write_json
 from buckets.outputs.messages import Message
 
@@ -58,7 +58,7 @@ class Spool:
 
     def batches(self) -> list[int]:
         """Return the batches that have alerts, in order."""
-        return sorted(int(file.stem) for file in self._folder.glob("[0-9]*.jsonl"))
+        return numbers_in(self._folder, ".jsonl")
 
     def begin(self, batch_id: int) -> list[WaitingAlert]:
         """Return the alerts of a batch that are not settled, which are settled from now on."""

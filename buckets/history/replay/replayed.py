@@ -75,21 +75,20 @@ def _by_time(row: ComparedRow) -> tuple[Any, ...]:
 
 
 def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the rows without an equal row on the other side; those of the other side are counted on."""
+    """Return the rows without an equal one on the other side, in no order; those of the other side are counted on."""
     whole = pa.concat_tables([_plain(recorded), _plain(replayed)])
     # Copied, for Arrow complains of payloads, whose buffers are not aligned.
     whole = whole.take(pa.array(np.arange(len(whole))))
     side = np.repeat(np.array([1, -1], np.int64), [len(recorded), len(replayed)])
     names = whole.column_names
     numbered = whole.append_column(_SIDE, pa.array(side)).append_column(_ROW, pa.array(np.arange(len(whole))))
-    # Without threads rows come out in the order in which they went in.
-    grouped = numbered.group_by(names, use_threads=False).aggregate([(_SIDE, "sum"), (_ROW, "list")])
+    grouped = numbered.group_by(names).aggregate([(_SIDE, "sum"), (_ROW, "list")])
     left = grouped.filter(pc.not_equal(grouped[f"{_SIDE}_sum"], 0))
     unmatched: list[int] = []
     for excess, rows in zip(left[f"{_SIDE}_sum"].to_pylist(), left[f"{_ROW}_list"].to_pylist(), strict=True):
         of_side = [row for row in rows if (row < len(recorded)) == (excess > 0)]
         unmatched += of_side[-abs(excess) :]
-    return np.array(sorted(unmatched), np.int64)
+    return np.array(unmatched, np.int64)
 
 
 def _plain(table: pa.Table) -> pa.Table:
