@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from buckets.checkpoint.lock import LostLease
-from buckets.cli.console import Level, Terminal, Terminated, Told, json_text
+from buckets.cli.console import Level, Terminal, Terminated, json_text
 from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
 from buckets.cli.progress import BatchProgress
 from buckets.cli.start_over import StartOver
@@ -88,7 +88,7 @@ def errors_in(log: Terminal) -> Iterator[None]:
     SIGTERM before the job has begun to run is no fault.
 
     Raises:
-        Told: it has been said; holds the exit code.
+        SystemExit: it has been said; holds the exit code.
     """
     try:
         yield
@@ -99,12 +99,12 @@ def errors_in(log: Terminal) -> Iterator[None]:
             raise
         if isinstance(error, KeyboardInterrupt):
             log.tell("interrupted: nothing is left half done", "warning")
-            raise Told(INTERRUPTED) from None
+            raise SystemExit(INTERRUPTED) from None
         if isinstance(error, BucketsError):
             log.tell(error.message, "error", {"code": getattr(error, "code", None)})
-            raise Told(error.exit_code) from None
+            raise SystemExit(error.exit_code) from None
         log.tell(kind_and_line(error), "error", {"trace": traceback.format_exc()})
-        raise Told(FAILED) from None
+        raise SystemExit(FAILED) from None
 
 
 NEW_TOPIC = (
