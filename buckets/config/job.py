@@ -121,11 +121,6 @@ class Answer:
     note: str = ""  # what is there, where nothing is wrong
     faults: tuple[str, ...] = ()  # what is wrong with it, a line each
 
-    @property
-    def is_ok(self) -> bool:
-        """Return whether nothing is wrong."""
-        return not self.faults
-
 
 @contextlib.contextmanager
 def of_configuration() -> Iterator[None]:
