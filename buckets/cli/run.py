@@ -94,8 +94,8 @@ def errors_in(log: Terminal) -> Iterator[None]:
         yield
     except Terminated:
         log.tell("stopped before the first batch; start it again to go on")
-    except BaseException as error:
-        if not isinstance(log, JsonLog) or not isinstance(error, Exception | KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt) as error:
+        if not isinstance(log, JsonLog):
             raise
         if isinstance(error, KeyboardInterrupt):
             log.tell("interrupted: nothing is left half done", "warning")
