@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.status import Status
@@ -12,10 +12,6 @@ from buckets.cli.console import Terminal
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.errors import Outage
 from buckets.rules.revision import Refusal
-
-if TYPE_CHECKING:
-    from buckets.monitor.pace import BatchReport
-
 
 STARTING = "Starting Spark…"
 LINE_EVERY_S = 10.0  # How often progress is a line of its own in a file or a journal
@@ -82,11 +78,7 @@ class BatchProgress(StatusLine):
         self.alerts = 0
         self.busy_s = 0.0
 
-    def on_batch(self, report: "BatchReport") -> None:
-        """Take a finished batch into account."""
-        self.on_scored(report.account, report.duration_s)
-
-    def on_scored(self, account: BatchAccount, duration_s: float) -> None:
+    def on_batch(self, account: BatchAccount, duration_s: float) -> None:
         """Take a batch into account by its accounts, and how long it took."""
         self.events += account.events_in
         self.malformed += account.malformed
