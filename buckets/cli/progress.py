@@ -25,7 +25,7 @@ class StatusLine:
         self._console = console
         self._status = Status(beginning, console=console)
         self._shown_s = -LINE_EVERY_S
-        self._facts: dict[str, int] = {}
+        self.facts: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -37,11 +37,11 @@ class StatusLine:
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        self._console.tell(line, facts=self._facts)
+        self._console.tell(line, facts=self.facts)
 
     def warn(self, line: str) -> None:
         """Print a line that stays, of something that somebody may have to do something about."""
-        self._console.tell(line, "warning", self._facts)
+        self._console.tell(line, "warning", self.facts)
 
     def show(self, line: str) -> None:
         """Show how far it is; what is not a terminal gets the first line, and then one every ten seconds."""
@@ -85,7 +85,7 @@ class BatchProgress(StatusLine):
         self.rounded.update(account.facts.rounded)
         self.alerts += sum(group.alerts for group in account.groups)
         self.busy_s += duration_s
-        self._facts = {"batch": account.batch_id, "ruleset_version": account.ruleset_version}
+        self.facts = {"batch": account.batch_id, "ruleset_version": account.ruleset_version}
         self.show(
             f"batch {account.batch_id}: {self.events:,} events, {self.alerts:,} alerts, "
             f"{account.events_in / duration_s:,.0f} events/s"
