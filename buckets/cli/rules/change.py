@@ -384,9 +384,7 @@ def snooze(
     author: Author = None,
     reason: Reason = "",
     list_: Annotated[bool, typer.Option("--list", help="List snoozes, in force and over; change nothing.")] = False,
-    end: Annotated[
-        bool, typer.Option("--end", help="End snoozes of the rule or the key, now or at --until.")
-    ] = False,
+    end: Annotated[bool, typer.Option("--end", help="End snoozes of the rule or the key, now or at --until.")] = False,
 ) -> None:
     """Hold back the alerts of a rule, or of one key, until a time; `held_alerts` keeps them.
 
