@@ -289,9 +289,9 @@ def backtest(
 
         say = Terminal(stderr=True).say
         if job is not None:
-            history = History.open(job)
-            score = scoring_of(job, master, history.archive.end(), say)
-            report = asked.report(score(archive_pieces(history, asked), "alerts", asked.found_in), on_rows)
+            past = History.open(job)
+            score = scoring_of(job, master, past.archive.end(), say)
+            report = asked.report(score(archive_pieces(past, asked), "alerts", asked.found_in), on_rows)
         else:
             assert events is not None
             check_needed_lists(asked.needed_lists, (), f"--events {events}")
