@@ -27,15 +27,13 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-Rule = Annotated[str | None, typer.Option(help="Only alerts of this rule.")]
-Key = Annotated[str | None, typer.Option(metavar="FIELD=VALUE", help="Only alerts of keys with these values.")]
-
-
 def alerts(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of a run or of an evaluation.")],
     limit: Annotated[int | None, typer.Option(min=1, help="How many of the newest to show; 20 by default.")] = None,
-    rule: Rule = None,
-    key: Key = None,
+    rule: Annotated[str | None, typer.Option(help="Only alerts of this rule.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="FIELD=VALUE", help="Only alerts of keys with these values.")
+    ] = None,
     begin: From = None,
     end: To = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Show alerts of rules on trial instead.")] = False,

@@ -23,31 +23,6 @@ if TYPE_CHECKING:
     from buckets.spark.audit import AuditReport
 
 
-class AuditProgress(StatusLine):
-    """The progress of an audit: its batch, messages so far, messages a second."""
-
-    def __init__(self, console: Terminal) -> None:
-        super().__init__(console)
-        self.messages = 0
-        self.repeats = 0
-        self.unreadable = 0
-
-    def remarks(self) -> str:
-        """Return how many messages were repeats, and how many are unreadable, where some are."""
-        repeats = f", {self.repeats:,} repeats dropped" if self.repeats else ""
-        return repeats + (f", {self.unreadable:,} unreadable" if self.unreadable else "")
-
-    def on_batch(self, report: "AuditReport") -> None:
-        """Take a finished batch into account."""
-        taken = sum(report.written.messages.values())
-        self.messages += taken
-        self.repeats += report.written.repeats
-        self.unreadable += report.written.unreadable
-        line = f"batch {report.batch_id}: {self.messages:,} messages, {taken / report.duration_s:,.0f} messages/s"
-        self._facts = {"batch": report.batch_id}
-        self.show(line + self.remarks())
-
-
 def audit(
     conf: Annotated[Path, typer.Argument(help="A configuration with `audit`, as in conf/kafka.yaml.")],
     once: Annotated[bool, typer.Option("--once", help="Take what the topics hold now, then end.")] = False,
@@ -77,10 +52,10 @@ def audit(
         settings = metrics_at(audit_settings(job).metrics, metrics_port)
         begins_anew = over.after_faults(job.settings.store_patience)
         with metrics_endpoint(settings, "audit.metrics.port") as endpoint, begins_anew:
-            _audit(job, once, new_topic, AuditProgress(log), endpoint, over)
+            _audit(job, once, new_topic, StatusLine(log), endpoint, over)
 
 
-def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpoint: Endpoint, over: StartOver) -> None:
+def _audit(job: Job, once: bool, new_topic: bool, progress: StatusLine, endpoint: Endpoint, over: StartOver) -> None:
     from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
     from buckets.spark.prepared_job import job_session
     from buckets.spark.stall import give_up
@@ -91,8 +66,11 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
 
     def on_batch(report: "AuditReport") -> None:
         over.is_over()
-        progress.on_batch(report)
         counts.on_batch(report.batch_id, report.written, report.duration_s)
+        messages, remarks = _so_far(counts)
+        pace = sum(report.written.messages.values()) / report.duration_s
+        progress.facts = {"batch": report.batch_id}
+        progress.show(f"batch {report.batch_id}: {messages}, {pace:,.0f} messages/s{remarks}")
 
     def on_outage(outage: Outage) -> None:
         progress.on_outage(outage)
@@ -114,9 +92,17 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
                 endpoint.follow(audit=lambda: counts.latest)
                 query.run(once, on_interrupt)
         except KeyboardInterrupt:
-            progress.say(f"stopped after {progress.messages:,} messages; start it again to go on")
+            progress.say(f"stopped after {_so_far(counts)[0]}; start it again to go on")
             return
-    progress.say(f"{progress.messages:,} messages{progress.remarks()}; tables are in {prepared.settings.path}")
+    progress.say(f"{''.join(_so_far(counts))}; tables are in {prepared.settings.path}")
+
+
+def _so_far(counts: AuditStatus) -> tuple[str, str]:
+    """Return how many messages an audit has taken, and how many were repeats or are unreadable, where some are."""
+    found = counts.latest
+    repeats = f", {found['repeats']:,} repeats dropped" if found["repeats"] else ""
+    unreadable = f", {found['unreadable']:,} unreadable" if found["unreadable"] else ""
+    return f"{sum(found['messages'].values()):,} messages", repeats + unreadable
 
 
 def archive(conf: ArchivedConf) -> None:

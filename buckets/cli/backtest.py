@@ -1,9 +1,7 @@
 """The command `buckets backtest`, and its report on the terminal."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +25,9 @@ from buckets.cli.options import (
 )
 from buckets.cli.result_file import check_result_files, job_inputs, junit_of_expectations, write_result
 from buckets.cli.rules.compare import samples_table
-from buckets.config.engine import EngineSettings
-from buckets.config.job import Job, kept_results, load_job
+from buckets.config.job import load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
-from buckets.events.schema import EventSchema, load_event_schema
 from buckets.history.backtest.backtest import Backtest, archive_pieces, check_needed_lists, event_pieces
 from buckets.history.backtest.page import backtest_page
 from buckets.history.backtest.report import (
@@ -49,7 +45,7 @@ from buckets.numbers.fixed_point import decimal_text, money_text, percent_text
 from buckets.outputs.comparison import PARTS, Comparison
 from buckets.outputs.recorded_outputs import has_alerts
 from buckets.printable import key_words
-from buckets.resources import DEFAULT_SCHEMA
+from buckets.questions.key_events import recorded_results
 from buckets.rule_files.yaml_rules import rule_files
 from buckets.rules.rule import WHOLE_SHARE
 from buckets.stores.location import location
@@ -244,34 +240,44 @@ def backtest(
         --expect "alerts < 500 per day" --expect "precision >= 20%" --expect "only new of a < 100"
     """  # noqa: D301 - click needs the backspace itself
     began_s = time.perf_counter()
-    origin = _Origin.named(conf, events, schema, arrival)
-    of_job = [] if conf is None or origin.job is None else job_inputs(conf, origin.job)
+    if (conf is None) == (events is None):
+        message = "give either --conf, a job with an archive, or --events, a file or table of events"
+        raise BucketsError(message)
+    superfluous = next((name for name, value in (("--schema", schema), ("--arrival", arrival)) if value), None)
+    if conf is not None and superfluous is not None:
+        message = f"{superfluous} goes with --events; a job of --conf has its own, so leave it out"
+        raise BucketsError(message)
+    if conf is None and master is not None:
+        message = "--master goes with --conf, the archive of a job; score other events by buckets.spark.backtest"
+        raise BucketsError(message)
+    job = None if conf is None else load_job(conf)
+    of_job = [] if conf is None or job is None else job_inputs(conf, job)
     check_result_files(
         {"--json": json_file, "--junit": junit, "--html": html},
         [*rule_files(rules), events, schema, fraud, recorded, *list_files(lists).values(), *of_job],
     )
-    with nullcontext() if origin.job is not None else event_schema(schema):
-        written = given_rules(rules, origin.schema)
+    with event_schema(schema, conf) as (of_events, engine):
+        written = given_rules(rules, of_events)
     as_active = {"state": "ACTIVE", "rollout": WHOLE_SHARE}
     chosen = written
     if active:  # But for rules that are paused or deleted
         chosen = tuple(rule.model_copy(update=as_active) if rule.state in _ON_TRIAL else rule for rule in written)
-    measure = amount or next(iter(origin.schema.measures), None)
+    measure = amount or next(iter(of_events.measures), None)
     recorded = None if recorded is None else location(str(recorded))
     if recorded is not None and not has_alerts(recorded):
         message = f"--recorded {recorded}: has no tables or files of alerts; name an output folder of buckets"
         raise BucketsError(message)
     asked = Backtest(
         rules=chosen,
-        schema=origin.schema,
-        engine=origin.engine,
+        schema=of_events,
+        engine=engine,
         lists=given_lists(lists),
         span=range_ms(begin, end),
         history_ms=None if history is None else read_option("--history", history, parse_duration_ms),
         measure=measure,
-        confirmed=None if fraud is None else read_confirmed_fraud(fraud, origin.schema, measure),
+        confirmed=None if fraud is None else read_confirmed_fraud(fraud, of_events, measure),
         swept=swept_rules(parse_sweeps(sweep or [], chosen), chosen),
-        recorded=recorded or origin.recorded,
+        recorded=recorded or (None if job is None else recorded_results(job)),
         samples=samples,
     )
     asked.check()
@@ -281,7 +287,15 @@ def backtest(
         def on_rows(rows: int, alerted: int) -> None:
             status.update(f"{rows:,} rows scored, {alerted:,} of them alerted…")
 
-        report = origin.backtest(asked, master, on_rows)
+        say = Terminal(stderr=True).say
+        if job is not None:
+            past = History.open(job)
+            score = scoring_of(job, master, past.archive.end(), say)
+            report = asked.report(score(archive_pieces(past, asked), "alerts", asked.found_in), on_rows)
+        else:
+            assert events is not None
+            check_needed_lists(asked.needed_lists, (), f"--events {events}")
+            report = asked.run(event_pieces(events, arrival, asked, say), on_rows)
     if events is not None:
         report.bad.check(f"--events {events}")
     outcomes = [check_expectation(expectation, report) for expectation in expectations]
@@ -300,48 +314,3 @@ def backtest(
     if failed:
         message = f"{failed:,} of {len(outcomes):,} expectations {'is' if failed == 1 else 'are'} not met"
         raise BucketsError(message)
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """Where the events come from: a job, or else a file or table, with the column that orders it."""
-
-    schema: EventSchema
-    engine: EngineSettings
-    job: Job | None = None
-    events: Path | None = None
-    arrival: str | None = None
-
-    @classmethod
-    def named(cls, conf: Path | None, events: Path | None, schema: Path | None, arrival: str | None) -> "_Origin":
-        if (conf is None) == (events is None):
-            message = "give either --conf, a job with an archive, or --events, a file or table of events"
-            raise BucketsError(message)
-        if conf is None:
-            return cls(load_event_schema(schema or DEFAULT_SCHEMA), EngineSettings(), None, events, arrival)
-        superfluous = next((name for name, value in (("--schema", schema), ("--arrival", arrival)) if value), None)
-        if superfluous is not None:
-            message = f"{superfluous} goes with --events; a job of --conf has its own, so leave it out"
-            raise BucketsError(message)
-        job = load_job(conf)
-        return cls(job.event_schema, job.settings.engine, job)
-
-    @property
-    def recorded(self) -> Path | None:
-        """The folder with the alerts of the job; None where there is none."""
-        folder = None if self.job is None else kept_results(self.job)
-        return folder if folder is not None and has_alerts(folder) else None
-
-    def backtest(self, asked: Backtest, master: str | None, on_rows: Callable[[int, int], None]) -> BacktestReport:
-        """Score the events."""
-        say = Terminal(stderr=True).say
-        if self.job is not None:
-            history = History.open(self.job)
-            score = scoring_of(self.job, master, history.archive.end(), say)
-            return asked.report(score(archive_pieces(history, asked), "alerts", asked.found_in), on_rows)
-        assert self.events is not None
-        if master is not None:
-            message = "--master goes with --conf, the archive of a job; score other events by buckets.spark.backtest"
-            raise BucketsError(message)
-        check_needed_lists(asked.needed_lists, (), f"--events {self.events}")
-        return asked.run(event_pieces(self.events, self.arrival, asked, say), on_rows)

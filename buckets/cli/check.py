@@ -37,9 +37,9 @@ def check(
     if job is not None and not offline:
         with Terminal(stderr=True).status("Connecting…") as status:
             answers += check_connections(conf, job, lambda thing: status.update(f"{thing}…"))
-    is_ok = all(answer.is_ok for answer in answers)
+    is_ok = not any(answer.faults for answer in answers)
     if as_json:
-        things = [{"ok": answer.is_ok, **asdict(answer)} for answer in answers]
+        things = [{"ok": not answer.faults, **asdict(answer)} for answer in answers]
         echo_report({"ok": is_ok, "connected": job is not None and not offline, "things": things})
     else:
         _print(answers, is_connected=job is not None)
@@ -49,7 +49,7 @@ def check(
 def _print(answers: list[Answer], is_connected: bool) -> None:
     table = TextTable(None, ("Thing", "=", "What was found"))
     for answer in answers:
-        state = Text("ok", "green") if answer.is_ok else Text("wrong", "bold red")
+        state = Text("wrong", "bold red") if answer.faults else Text("ok", "green")
         table.add_row(answer.thing, state, "\n".join(answer.faults) or f"{answer.note} ({_shown(answer.where)})")
     terminal = Terminal()
     terminal.print(table)

@@ -70,8 +70,6 @@ class Child:
 
     def wait_until_ended(self, until_s: float) -> None:
         """Wait until it and everything that it started have ended; from a time of the monotonic clock on kill them."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(until_s - time.monotonic(), 0))
         while self._has_members() and time.monotonic() < until_s:
             time.sleep(POLL_S)
         if self._has_members():

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from buckets.cli.console import Terminated, Told, echo
+from buckets.cli.console import Terminated, echo
 from buckets.errors import BucketsError
 from buckets.exit_codes import DONE, INTERRUPTED, MISUSED
 from buckets.printable import one_line
@@ -190,8 +190,8 @@ def exit_code() -> int:
     except BucketsError as error:
         echo(f"error: {error.message}", err=True)
         return error.exit_code
-    except Told as told:
-        return told.code
+    except SystemExit as said:  # A command has said itself what it ends with.
+        return int(said.code or DONE)
     except typer.TyperException as error:
         echo(one_line(f"error: {error.format_message()}"), err=True)
         return MISUSED

@@ -84,14 +84,6 @@ class TextTable(Table):
                 column.min_width = max(column.min_width or 0, min(longest, _WIDEST_WORD))
 
 
-class Told(Exception):
-    """A command ends because of a fault that it has told itself."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 class Terminated(KeyboardInterrupt):
     """SIGTERM has come: most commands end as by Ctrl-C, and what runs until it is stopped has been stopped."""
 

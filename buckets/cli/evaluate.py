@@ -82,7 +82,7 @@ def evaluate(
             results = job.score_batch([rows.slice(start, batch_rows)], rule_set)
             for output, payloads in results.payloads.items():
                 written.write(output, decoder.table(output, payloads))
-            progress.on_scored(results.account, time.perf_counter() - started_s)
+            progress.on_batch(results.account, time.perf_counter() - started_s)
     rows = ((f"{name}.jsonl", f"{count:,}") for name, count in written.lines.items())
     Terminal().print(TextTable(f"Results in {out}", ("File", ">Lines"), rows))
     _tell_bad(file, out, progress)

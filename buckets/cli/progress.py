@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.status import Status
@@ -12,10 +12,6 @@ from buckets.cli.console import Terminal
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.errors import Outage
 from buckets.rules.revision import Refusal
-
-if TYPE_CHECKING:
-    from buckets.monitor.pace import BatchReport
-
 
 STARTING = "Starting Spark…"
 LINE_EVERY_S = 10.0  # How often progress is a line of its own in a file or a journal
@@ -29,7 +25,7 @@ class StatusLine:
         self._console = console
         self._status = Status(beginning, console=console)
         self._shown_s = -LINE_EVERY_S
-        self._facts: dict[str, int] = {}
+        self.facts: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -41,11 +37,11 @@ class StatusLine:
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        self._console.tell(line, facts=self._facts)
+        self._console.tell(line, facts=self.facts)
 
     def warn(self, line: str) -> None:
         """Print a line that stays, of something that somebody may have to do something about."""
-        self._console.tell(line, "warning", self._facts)
+        self._console.tell(line, "warning", self.facts)
 
     def show(self, line: str) -> None:
         """Show how far it is; what is not a terminal gets the first line, and then one every ten seconds."""
@@ -82,18 +78,14 @@ class BatchProgress(StatusLine):
         self.alerts = 0
         self.busy_s = 0.0
 
-    def on_batch(self, report: "BatchReport") -> None:
-        """Take a finished batch into account."""
-        self.on_scored(report.account, report.duration_s)
-
-    def on_scored(self, account: BatchAccount, duration_s: float) -> None:
+    def on_batch(self, account: BatchAccount, duration_s: float) -> None:
         """Take a batch into account by its accounts, and how long it took."""
         self.events += account.events_in
         self.malformed += account.malformed
         self.rounded.update(account.facts.rounded)
         self.alerts += sum(group.alerts for group in account.groups)
         self.busy_s += duration_s
-        self._facts = {"batch": account.batch_id, "ruleset_version": account.ruleset_version}
+        self.facts = {"batch": account.batch_id, "ruleset_version": account.ruleset_version}
         self.show(
             f"batch {account.batch_id}: {self.events:,} events, {self.alerts:,} alerts, "
             f"{account.events_in / duration_s:,.0f} events/s"

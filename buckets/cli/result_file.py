@@ -106,16 +106,11 @@ def _add_failure(case: ElementTree.Element, lines: Sequence[str]) -> None:
 
 def _report(title: str, suites: Mapping[str, list[ElementTree.Element]], seconds: float) -> str:
     def counts(cases: list[ElementTree.Element]) -> dict[str, str]:
-        found = {
-            f"{tag}s" if tag == "failure" else tag: sum(case.find(tag) is not None for case in cases)
-            for tag in ("failure", "skipped")
-        }
-        return {name: str(number) for name, number in ({"tests": len(cases)} | found | {"errors": 0}).items()}
+        failures, skipped = (sum(case.find(tag) is not None for case in cases) for tag in ("failure", "skipped"))
+        return {"tests": f"{len(cases)}", "failures": f"{failures}", "skipped": f"{skipped}", "errors": "0"}
 
-    time = {"time": f"{seconds:.3f}"}
-    root = _element(
-        "testsuites", {"name": title} | counts([case for cases in suites.values() for case in cases]) | time
-    )
+    time, every = {"time": f"{seconds:.3f}"}, [case for cases in suites.values() for case in cases]
+    root = _element("testsuites", {"name": title} | counts(every) | time)
     for name, cases in suites.items():
         suite = _element("testsuite", {"name": name} | counts(cases) | (time if len(suites) == 1 else {}))
         suite.extend(cases)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from buckets.checkpoint.lock import LostLease
-from buckets.cli.console import Level, Terminal, Terminated, Told, json_text
+from buckets.cli.console import Level, Terminal, Terminated, json_text
 from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
 from buckets.cli.progress import BatchProgress
 from buckets.cli.start_over import StartOver
@@ -41,16 +41,12 @@ class JsonLog(Terminal):
 
     def __init__(self) -> None:
         super().__init__(stderr=True)
-        self._secrets: Sequence[str] = ()
+        self.secrets: Sequence[str] = ()  # never printed, wherever they occur
 
     @property
     def is_terminal(self) -> bool:
         """Say that nothing can be renewed in place."""
         return False
-
-    def hide(self, secrets: Sequence[str]) -> None:
-        """Never print these, wherever they occur."""
-        self._secrets = secrets
 
     def say(self, text: str) -> None:
         """Print a line that nobody has to act upon."""
@@ -65,7 +61,7 @@ class JsonLog(Terminal):
 
     def _shown(self, fact: Any) -> Any:
         if isinstance(fact, str):
-            for secret in self._secrets:
+            for secret in self.secrets:
                 fact = fact.replace(secret, _HIDDEN)
         return fact
 
@@ -78,7 +74,7 @@ def log_of(log_format: str) -> Terminal:
 def hide_secrets(log: Terminal, job: Job) -> None:
     """See that a log for machines never shows what is secret in a job's configuration."""
     if isinstance(log, JsonLog):
-        log.hide(list(secrets_of(job.settings)))
+        log.secrets = list(secrets_of(job.settings))
 
 
 @contextlib.contextmanager
@@ -88,23 +84,23 @@ def errors_in(log: Terminal) -> Iterator[None]:
     SIGTERM before the job has begun to run is no fault.
 
     Raises:
-        Told: it has been said; holds the exit code.
+        SystemExit: it has been said; holds the exit code.
     """
     try:
         yield
     except Terminated:
         log.tell("stopped before the first batch; start it again to go on")
-    except BaseException as error:
-        if not isinstance(log, JsonLog) or not isinstance(error, Exception | KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt) as error:
+        if not isinstance(log, JsonLog):
             raise
         if isinstance(error, KeyboardInterrupt):
             log.tell("interrupted: nothing is left half done", "warning")
-            raise Told(INTERRUPTED) from None
+            raise SystemExit(INTERRUPTED) from None
         if isinstance(error, BucketsError):
             log.tell(error.message, "error", {"code": getattr(error, "code", None)})
-            raise Told(error.exit_code) from None
+            raise SystemExit(error.exit_code) from None
         log.tell(kind_and_line(error), "error", {"trace": traceback.format_exc()})
-        raise Told(FAILED) from None
+        raise SystemExit(FAILED) from None
 
 
 NEW_TOPIC = (
@@ -168,7 +164,7 @@ def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoi
 
     def on_batch(report: "BatchReport") -> None:
         over.is_over()
-        progress.on_batch(report)
+        progress.on_batch(report.account, report.duration_s)
         live.on_batch(report)
 
     def on_refused(refusals: Sequence[Refusal]) -> None:

@@ -46,15 +46,13 @@ def import_schema(
       buckets schema import --file payment.avsc --id transactionId --time eventTime
       buckets schema import bank.public.payments-value --conf job.yaml --envelope debezium --id id --time paid_at
     """
-    if (subject is None) == (file is None) or (subject is not None and conf is None):
+    if file is not None and subject is None:
+        name, origin, written = file.stem, *_of_file(file)
+    elif file is None and subject is not None and conf is not None:
+        name, origin, written = subject.removesuffix("-value"), f"subject {subject}", _newest(conf, subject)
+    else:
         usage = "name a SUBJECT with --conf, or a --file"
         raise BucketsError(usage)
-    if file is not None:
-        name, origin, written = file.stem, *_of_file(file)
-    else:
-        assert subject is not None
-        assert conf is not None
-        name, origin, written = subject.removesuffix("-value"), f"subject {subject}", _newest(conf, subject)
     around = "" if envelope is None else AFTER
     try:
         fields = _fields(written, name, message, (f"{around}{event_id}", f"{around}{event_time}"))

@@ -16,7 +16,7 @@ from buckets.duration import SECOND_MS, spoken_duration
 from buckets.errors import refuse
 from buckets.numbers.fixed_point import percent_text
 from buckets.size.constants import FITTED, TERM_WORDS, read_constants
-from buckets.size.forecast import LIMITS, Capacity, Forecast, amount_text, forecast, size_text
+from buckets.size.forecast import LIMITS, Forecast, amount_text, forecast, size_text
 from buckets.size.workload import Cluster, SizeQuestion, notes_of, parse_keys, parse_number, workload_of
 
 _TEXT_BYTES = 16
@@ -130,8 +130,9 @@ def _show(found: Forecast, notes: list[str]) -> None:
     terminal.print(bill)
     limits = TextTable("What breaks first", ("Bound", ">Needed", ">There is", ">Used", "Mostly for"))
     for limit in found.limits:
-        needed, there = (_limit_text(limit, value) for value in (limit.needed, limit.there))
+        write = size_text if limit.name in ("memory", "disk") else amount_text
         used = percent_text(limit.used) if limit.used < 10 else f"{amount_text(limit.used)} times"
+        needed, there = write(limit.needed), write(limit.there)
         limits.add_row(LIMITS[limit.name][0], needed, there, used, TERM_WORDS.get(limit.by, ""))
     terminal.print(limits)
     first = found.limits[0]
@@ -143,10 +144,6 @@ def _show(found: Forecast, notes: list[str]) -> None:
         terminal.say(f"Not in these numbers: {note}.")
     machine = found.constants.machine
     terminal.say(f"Constants of {machine.get('cpu', 'a machine')}, fitted {found.constants.fitted}.")
-
-
-def _limit_text(limit: Capacity, value: float) -> str:
-    return size_text(value) if limit.name in ("memory", "disk") else amount_text(value)
 
 
 def _report(found: Forecast, notes: list[str]) -> dict[str, Any]:

@@ -21,33 +21,25 @@ from buckets.printable import counted, key_words, one_line, quoted, short_line
 from buckets.verdicts.confirmed import RecordedAlert, complete, job_verdicts, recorded_alerts
 from buckets.verdicts.verdict import FINDINGS, Verdict, VerdictLine, findings, read_verdict_file, written_verdict
 
-Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[ALERT_ID] fraud|legitimate|unclear", help="The alert, and the verdict.")
-]
-Conf = Annotated[Path, typer.Option(help="The job's configuration; its `verdicts` say where verdicts are kept.")]
-Event = Annotated[str | None, typer.Option("--event", help="An event that raised no alert, by its id.")]
-By = Annotated[str | None, typer.Option(help="Who found it; your login name by default.")]
-Note = Annotated[str, typer.Option(help="A note.")]
-FromFile = Annotated[
-    Path | None, typer.Option("--from-file", metavar="FILE", help="A .csv or .jsonl file of verdicts; all or none.")
-]
-At = Annotated[str | None, typer.Option("--at", help="With --event: when it happened, as in 2026-01-03T10:00Z.")]
-KeyOf = Annotated[str | None, typer.Option("--key", help="With --event: fields of it, FIELD=VALUE,FIELD=VALUE.")]
-Amount = Annotated[str | None, typer.Option(help="With --event: its amount.")]
-Unchecked = Annotated[bool, typer.Option("--unchecked", help="Also accept alerts and events that are not recorded.")]
-
 
 def verdict(
-    conf: Conf,
-    words: Words = None,
-    event: Event = None,
-    by: By = None,
-    note: Note = "",
-    from_file: FromFile = None,
-    at: At = None,
-    key: KeyOf = None,
-    amount: Amount = None,
-    unchecked: Unchecked = False,
+    conf: Annotated[Path, typer.Option(help="The job's configuration; its `verdicts` say where verdicts are kept.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ALERT_ID] fraud|legitimate|unclear", help="The alert, and the verdict."),
+    ] = None,
+    event: Annotated[str | None, typer.Option(help="An event that raised no alert, by its id.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who found it; your login name by default.")] = None,
+    note: Annotated[str, typer.Option(help="A note.")] = "",
+    from_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .csv or .jsonl file of verdicts; all or none.")
+    ] = None,
+    at: Annotated[str | None, typer.Option(help="With --event: when it happened, as in 2026-01-03T10:00Z.")] = None,
+    key: Annotated[str | None, typer.Option(help="With --event: fields of it, FIELD=VALUE,FIELD=VALUE.")] = None,
+    amount: Annotated[str | None, typer.Option(help="With --event: its amount.")] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Also accept alerts and events that are not recorded.")
+    ] = False,
 ) -> None:
     """Say what was found about an alert: fraud, legitimate or unclear.
 
@@ -144,18 +136,12 @@ def _about(verdict: Verdict) -> str:
     return f"alert {verdict.alert_id}{of_rule}" + (f", event {verdict.event_id}" if verdict.event_id else "")
 
 
-Open = Annotated[bool, typer.Option("--open", help="List alerts without a verdict instead.")]
-Limit = Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")]
-OfRule = Annotated[str | None, typer.Option(help="Only verdicts on alerts of this rule.")]
-All = Annotated[bool, typer.Option("--all", help="Also show verdicts that later ones replaced.")]
-
-
 def verdicts(
     conf: JobConf,
-    open_: Open = False,
-    rule: OfRule = None,
-    limit: Limit = 20,
-    all_: All = False,
+    open_: Annotated[bool, typer.Option("--open", help="List alerts without a verdict instead.")] = False,
+    rule: Annotated[str | None, typer.Option(help="Only verdicts on alerts of this rule.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")] = 20,
+    all_: Annotated[bool, typer.Option("--all", help="Also show verdicts that later ones replaced.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List what was found about alerts: who, when, what; or the alerts that wait.

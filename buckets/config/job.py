@@ -92,7 +92,7 @@ class Job(BaseModel):
     def schema_path(self) -> Path:
         """The file of the event schema, of a configuration that lies in a file."""
         assert self.path is not None
-        return _schema_path(self.path, self.settings.event_schema)
+        return location(self.settings.event_schema, self.path.resolve().parent)
 
     @property
     def protobuf_path(self) -> Path | None:
@@ -120,11 +120,6 @@ class Answer:
     where: str = ""  # its file, folder or table; empty for none
     note: str = ""  # what is there, where nothing is wrong
     faults: tuple[str, ...] = ()  # what is wrong with it, a line each
-
-    @property
-    def is_ok(self) -> bool:
-        """Return whether nothing is wrong."""
-        return not self.faults
 
 
 @contextlib.contextmanager
@@ -207,10 +202,6 @@ def _named_files(path: Path) -> tuple[Path | None, Path | None]:
     except (BucketsError, ValueError):
         return None, None
     return schema_path, rules_path
-
-
-def _schema_path(path: Path, given: str) -> Path:
-    return location(given, path.resolve().parent)
 
 
 def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
@@ -418,7 +409,7 @@ def load_engine_settings(path: Path) -> EngineSettings:
 def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
     """Read the event schema that a configuration names, and its `engine` part; other parts are not looked at."""
     settings = load_model(path, _SchemaAndEngine, "configuration")
-    return load_event_schema(_schema_path(path, settings.event_schema)), settings.engine
+    return load_event_schema(location(settings.event_schema, path.resolve().parent)), settings.engine
 
 
 @of_configuration()

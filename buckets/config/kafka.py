@@ -94,9 +94,7 @@ class SecuritySettings(Settings):
     key_file: str | None = None
     key_password: SecretStr | None = None
 
-    _visible = field_validator("username", "password", "ca_file", "certificate_file", "key_file", "key_password")(
-        visible
-    )
+    _visible = field_validator("*")(visible)
 
     def _faults(self) -> Iterator[str]:
         login = {"mechanism": self.mechanism, "username": self.username, "password": self.password}

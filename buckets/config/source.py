@@ -198,10 +198,6 @@ class SourceSettings(Settings):
         """The folder whose files are read, or the one file; None for sources that are not read file by file."""
         return None
 
-    @property
-    def _is_placed(self) -> bool:
-        return bool(getattr(self, self.needs))
-
     def _own_faults(self) -> Iterator[str]:
         """Yield what a kind finds wrong with fields that it has."""
         yield from ()
@@ -214,7 +210,7 @@ class SourceSettings(Settings):
         return read(value) if kind in (None, cls) else kind.model_validate(value)
 
     def _faults(self) -> Iterator[str]:
-        if not self._is_placed:
+        if not (self.path if self.needs == "path" else self.has_topics):
             yield f"a source of kind {self.kind} needs `{self.needs}`"
         of_topics = SourceSettings.model_fields.keys() - _OF_PATHS - {"kind"}
         for name in sorted(self.model_fields_set & (of_topics if self.needs == "path" else _OF_PATHS)):
@@ -280,10 +276,6 @@ class KafkaSource(SourceSettings):
 
     needs = "topic"
     is_ordered = False
-
-    @property
-    def _is_placed(self) -> bool:
-        return self.has_topics
 
     def _own_faults(self) -> Iterator[str]:
         if self.topic is not None and self.topics:

@@ -109,6 +109,12 @@ def explained_alert(history: History, alert_id: str, most_events: int | None) ->
     return explainer(history, most_events).alert(whole_id)
 
 
+def recorded_results(job: Job) -> Path | None:
+    """Return the folder of a job's tables of alerts; None where nothing is recorded there, or no tables are kept."""
+    folder = kept_results(job)
+    return folder if folder is not None and has_alerts(folder) else None
+
+
 _DIFFERENCES = 50
 
 
@@ -155,8 +161,7 @@ def _replay(job: Job, times: TimeRange) -> dict[str, Any]:
 
 def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, Any]:
     rule = read_rule(asked["text"], job).rules[0].model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE})
-    folder = kept_results(job)
-    recorded = folder if folder is not None and has_alerts(folder) else None
+    recorded = recorded_results(job)
     backtest = Backtest(
         rules=(rule,),
         schema=job.event_schema,

@@ -1,9 +1,7 @@
 """Long questions, such as a backtest: one runs at a time, the others wait; each can be cancelled.
 
-A question is answered in a process of its own, at low priority, which ends with the one that has asked.
-
-Moments that people name in a field.
-The configuration of a job for those who ask about it for a long time.
+A question is answered in a process of its own, at low priority, which ends with the one that has asked. Times in it
+are those that people name in a field.
 """
 
 import contextlib

@@ -19,51 +19,33 @@ Cost = Annotated[float, Field(ge=0, le=_LARGEST, allow_inf_nan=False)]
 
 
 class PerTerm(Checked):
-    """A number for each of `TERM_WORDS`: how many a batch has of it, or what one costs, in us of CPU or in bytes."""
+    """A number for each term: how many a batch has of it, or what one costs, in us of CPU or in bytes."""
 
-    batches: Cost = 0.0
-    tasks: Cost = 0.0
-    shards: Cost = 0.0
-    cells: Cost = 0.0
-    rows: Cost = 0.0
-    texts: Cost = 0.0
-    copies: Cost = 0.0
-    values: Cost = 0.0
-    touches: Cost = 0.0
-    keys: Cost = 0.0
-    kilobytes: Cost = 0.0
-    features: Cost = 0.0
-    conditions: Cost = 0.0
-    cold: Cost = 0.0
-    moved: Cost = 0.0
-    visits: Cost = 0.0
-    pages: Cost = 0.0
+    batches: Cost = Field(default=0.0, description="batches")
+    tasks: Cost = Field(default=0.0, description="tasks of batches")
+    shards: Cost = Field(default=0.0, description="shards that a batch touches")
+    cells: Cost = Field(default=0.0, description="groupings in shards")
+    rows: Cost = Field(default=0.0, description="events read")
+    texts: Cost = Field(default=0.0, description="events decoded from text")
+    copies: Cost = Field(default=0.0, description="events sent to shards")
+    values: Cost = Field(default=0.0, description="fields of events sent to shards")
+    touches: Cost = Field(default=0.0, description="touches: events in groupings")
+    keys: Cost = Field(default=0.0, description="keys of a batch")
+    kilobytes: Cost = Field(default=0.0, description="KiB of entries written")
+    features: Cost = Field(default=0.0, description="features computed")
+    conditions: Cost = Field(default=0.0, description="conditions evaluated")
+    cold: Cost = Field(default=0.0, description="cold keys")
+    moved: Cost = Field(default=0.0, description="keys moved from the log to the store")
+    visits: Cost = Field(default=0.0, description="keys visited for eviction")
+    pages: Cost = Field(default=0.0, description="pages of long timelines")
 
     def costs(self, each: "PerTerm") -> dict[str, float]:
         """Return what all of each cost, of which one costs so much."""
         return {name: amount * getattr(each, name) for name, amount in self}
 
 
-TERM_WORDS = {
-    "batches": "batches",
-    "tasks": "tasks of batches",
-    "shards": "shards that a batch touches",
-    "cells": "groupings in shards",
-    "rows": "events read",
-    "texts": "events decoded from text",
-    "copies": "events sent to shards",
-    "values": "fields of events sent to shards",
-    "touches": "touches: events in groupings",
-    "keys": "keys of a batch",
-    "kilobytes": "KiB of entries written",
-    "features": "features computed",
-    "conditions": "conditions evaluated",
-    "cold": "cold keys",
-    "moved": "keys moved from the log to the store",
-    "visits": "keys visited for eviction",
-    "pages": "pages of long timelines",
-}
-TERMS = tuple(PerTerm.model_fields)
+TERM_WORDS = {name: field.description or name for name, field in PerTerm.model_fields.items()}
+TERMS = tuple(TERM_WORDS)
 
 
 class StoredBytes(Checked):

@@ -37,9 +37,8 @@ def parse_number(text: str) -> float:
     return float(number)
 
 
-Keys = Mapping[
-    frozenset[str], float
-]  # How many different keys groupings have, by their fields; without any: all others
+Keys = Mapping[frozenset[str], float]
+"""How many different keys groupings have, by their fields; without any: all others."""
 
 
 def keys_of(counts: Keys, fields: Iterable[str]) -> float | None:

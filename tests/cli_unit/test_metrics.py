@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from buckets.cli.console import Told
 from buckets.cli.progress import BatchProgress
 from buckets.cli.run import JsonLog, errors_in, hide_secrets, log_of
 from buckets.config.job import load_job
@@ -127,7 +126,8 @@ def test_a_log_in_another_format_is_a_wrong_option(buckets, tmp_path, as_worded)
 def test_lines_say_of_which_batch_and_rules_they_are_and_how_bad_it_is(capsys):
     progress = BatchProgress(JsonLog())
     progress.on_phase("starting Spark")
-    progress.on_batch(batch(batch_id=7))
+    report = batch(batch_id=7)
+    progress.on_batch(report.account, report.duration_s)
     progress.on_refused([Refusal("rules[0]:3", "no such field", {})])
     progress.on_outage(Outage("no broker answers"))
     progress.say('a "line"\nof two')
@@ -162,7 +162,7 @@ class CodedError(BucketsError):
     ids=["with a code", "without", "interrupt", "defect"],
 )
 def test_what_ends_a_job_is_in_its_log(capsys, error, code, told):
-    with pytest.raises(Told) as ended, errors_in(JsonLog()):
+    with pytest.raises(SystemExit) as ended, errors_in(JsonLog()):
         raise error
     (line,) = lines_of(capsys.readouterr().err)
     assert ended.value.code == code
@@ -182,7 +182,7 @@ def test_passwords_are_never_in_the_log(tmp_path, capsys, monkeypatch):
     hide_secrets(log, load_job(written(tmp_path, **changes)))
     log.tell("sasl.password=hush-hush", facts={"detail": "hush-hush"})
     defect = ZeroDivisionError("hush-hush")
-    with pytest.raises(Told), errors_in(log):
+    with pytest.raises(SystemExit), errors_in(log):
         raise defect
     text = capsys.readouterr().err
     assert "hush" not in text

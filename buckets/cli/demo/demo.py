@@ -84,7 +84,7 @@ def demo(
     with BatchProgress(Terminal(stderr=True)) as progress, ThreadPoolExecutor(1) as beside:
 
         def on_batch(report: "BatchReport") -> None:
-            progress.on_batch(report)
+            progress.on_batch(report.account, report.duration_s)
             _print_alerts(console, report)
 
         # The stream is written while Java starts.

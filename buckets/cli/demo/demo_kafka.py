@@ -329,11 +329,7 @@ def _generate(rate: float, seconds: int, seed: int) -> Stream:
 @contextlib.contextmanager
 def _interrupted_by_any_signal() -> Iterator[None]:
     """Treat every signal to end as a Ctrl-C, so that everything that was started is ended."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _SIGNALS}
     try:
         yield
     finally:

@@ -51,17 +51,18 @@ def rules_of(job: Job, new_file: str = "") -> JobRules:
 
 
 _STEPS = ", ".join(STEPS)
-To = Annotated[str | None, typer.Option(help=f"A state further on, of {_STEPS}; without it, the next one.")]
-Rollout = Annotated[str | None, typer.Option(help="Alert for this share of keys only, as in 10%; with ACTIVE.")]
-RequireWarm = Annotated[bool, typer.Option("--require-warm", help="Refuse while the rule is not complete.")]
 
 
 def promote(
     rule_id: RuleId,
     conf: Conf,
-    to: To = None,
-    rollout: Rollout = None,
-    require_warm: RequireWarm = False,
+    to: Annotated[str | None, typer.Option(help=f"A state further on, of {_STEPS}; without it, the next one.")] = None,
+    rollout: Annotated[
+        str | None, typer.Option(help="Alert for this share of keys only, as in 10%; with ACTIVE.")
+    ] = None,
+    require_warm: Annotated[
+        bool, typer.Option("--require-warm", help="Refuse while the rule is not complete.")
+    ] = False,
     author: Author = None,
     reason: Reason = "",
 ) -> None:
@@ -203,11 +204,8 @@ def _send(rules: JobRules, change: RuleChange, what: str, yes: bool) -> None:
     echo(f"the job is told: {what}; sent to {rules.name}")
 
 
-RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
-
-
 def apply(
-    file: RulesFile,
+    file: Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")],
     conf: Conf,
     author: Author = None,
     reason: Reason = "",
@@ -330,13 +328,14 @@ def export(
     write_or_print(out, rules_text(kept.rules), f"{len(kept.rules)} rules of {kept.name} are in {out}")
 
 
-VersionArgument = Annotated[
-    str, typer.Argument(metavar="VERSION", help="A version of all rules, as `rules history` counts them.")
-]
-
-
 def rollback(
-    version: VersionArgument, conf: Conf, author: Author = None, reason: Reason = "", dry_run: DryRun = False
+    version: Annotated[
+        str, typer.Argument(metavar="VERSION", help="A version of all rules, as `rules history` counts them.")
+    ],
+    conf: Conf,
+    author: Author = None,
+    reason: Reason = "",
+    dry_run: DryRun = False,
 ) -> None:
     """Give all rules the definitions that they had in an earlier version.
 
@@ -370,28 +369,22 @@ def rollback(
     echo(f"{len(revision.made)} rules are changed in {rules.name}; the next batch makes a new version of them")
 
 
-RuleOption = Annotated[str | None, typer.Option("--rule", help="A rule; by default every rule that groups by the key.")]
-KeyOption = Annotated[
-    list[str] | None, typer.Option("--key", help="FIELD=VALUE,FIELD=VALUE or JSON; all keys of the rule by default.")
-]
-Until = Annotated[str | None, typer.Option(help="When it ends, by event time: ISO 8601, or from now, as in 24h.")]
-From = Annotated[
-    str | None, typer.Option("--from", help="When it begins, in the same form; by default it has no beginning.")
-]
-Listed = Annotated[bool, typer.Option("--list", help="List snoozes, in force and over; change nothing.")]
-Ended = Annotated[bool, typer.Option("--end", help="End snoozes of the rule or the key, now or at --until.")]
-
-
 def snooze(
     conf: Conf,
-    rule: RuleOption = None,
-    key: KeyOption = None,
-    until: Until = None,
-    start: From = None,
+    rule: Annotated[str | None, typer.Option(help="A rule; by default every rule that groups by the key.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(help="FIELD=VALUE,FIELD=VALUE or JSON; all keys of the rule by default.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="When it ends, by event time: ISO 8601, or from now, as in 24h.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="When it begins, in the same form; by default it has no beginning.")
+    ] = None,
     author: Author = None,
     reason: Reason = "",
-    list_: Listed = False,
-    end: Ended = False,
+    list_: Annotated[bool, typer.Option("--list", help="List snoozes, in force and over; change nothing.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="End snoozes of the rule or the key, now or at --until.")] = False,
 ) -> None:
     """Hold back the alerts of a rule, or of one key, until a time; `held_alerts` keeps them.
 

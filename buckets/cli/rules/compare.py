@@ -28,25 +28,20 @@ from buckets.rules.rule_set import RuleSet, first_rule_set, group_changes
 from buckets.rules.warmth import rules_warmth
 from buckets.stores.location import location
 
-RuleA = Annotated[str, typer.Argument(metavar="A", help="A rule, in force or on trial.")]
-RuleB = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
-OfJob = Annotated[Path | None, typer.Option("--conf", help="A job's configuration: its output, or its audit's tables.")]
-Output = Annotated[Path | None, typer.Option("--output", help="An output folder, instead of a configuration.")]
-Measure = Annotated[
-    str | None, typer.Option(help="The field to sum; the first measure of the job's event schema by default.")
-]
-Samples = Annotated[int, typer.Option(min=0, max=1000, help="How many of the newest events of each part to show.")]
-
 
 def compare_rules(
-    a: RuleA,
-    b: RuleB,
-    conf: OfJob = None,
-    output: Output = None,
+    a: Annotated[str, typer.Argument(metavar="A", help="A rule, in force or on trial.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    conf: Annotated[Path | None, typer.Option(help="A job's configuration: its output, or its audit's tables.")] = None,
+    output: Annotated[Path | None, typer.Option(help="An output folder, instead of a configuration.")] = None,
     begin: From = None,
     end: To = None,
-    measure: Measure = None,
-    samples: Samples = 3,
+    measure: Annotated[
+        str | None, typer.Option(help="The field to sum; the first measure of the job's event schema by default.")
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=0, max=1000, help="How many of the newest events of each part to show.")
+    ] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Show what two rules caught, from the tables of alerts and shadow alerts.
@@ -128,16 +123,19 @@ def _as_json(comparison: Comparison, a: str, b: str, measure: str | None) -> dic
     }
 
 
-One = Annotated[str, typer.Argument(metavar="ONE", help="A version of the rules, as in 3, or a rule file or folder.")]
-Other = Annotated[
-    str | None, typer.Argument(metavar="[OTHER]", help="Another one; by default the newest version in the checkpoint.")
-]
-OptionalConf = Annotated[
-    Path | None, typer.Option(help="The job's configuration, whose checkpoint has the versions; not for two files.")
-]
-
-
-def diff(one: One, other: Other = None, conf: OptionalConf = None, as_json: AsJson = False) -> None:
+def diff(
+    one: Annotated[
+        str, typer.Argument(metavar="ONE", help="A version of the rules, as in 3, or a rule file or folder.")
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[OTHER]", help="Another one; by default the newest version in the checkpoint."),
+    ] = None,
+    conf: Annotated[
+        Path | None, typer.Option(help="The job's configuration, whose checkpoint has the versions; not for two files.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show how two versions of the rules differ, and what the step from the first to the second does to the state.
 
     A version is that of all rules, as `buckets rules history` counts them. A

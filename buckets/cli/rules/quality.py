@@ -76,25 +76,6 @@ def remarks(report: QualityReport) -> list[str]:
     return lines
 
 
-FraudTable = Annotated[
-    Path | None,
-    typer.Option(
-        "--fraud", help="Further confirmed fraud: a Delta table, .csv, .jsonl or .parquet with ids of events."
-    ),
-]
-Amounts = Annotated[str | None, typer.Option(help="The field that holds the amount; the first measure by default.")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write it as an HTML page.")]
-Least = Annotated[
-    int, typer.Option("--verdicts", min=1, help="How many alerts found fraud or legitimate advice needs.")
-]
-Keep = Annotated[str, typer.Option(help="Keep a rule whose precision is at least this, with 95 % confidence.")]
-Retire = Annotated[
-    str,
-    typer.Option(
-        help="Retire a rule whose precision is below this, with 95 % confidence, and that caught no fraud alone."
-    ),
-]
-
 _KEEP, _RETIRE = short_percent_text(Thresholds.keep), short_percent_text(Thresholds.retire)
 
 
@@ -102,13 +83,27 @@ def rules_quality(
     conf: JobConf,
     begin: From = None,
     end: To = None,
-    fraud: FraudTable = None,
-    measure: Amounts = None,
-    html: Html = None,
+    fraud: Annotated[
+        Path | None,
+        typer.Option(help="Further confirmed fraud: a Delta table, .csv, .jsonl or .parquet with ids of events."),
+    ] = None,
+    measure: Annotated[
+        str | None, typer.Option(help="The field that holds the amount; the first measure by default.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write it as an HTML page.")] = None,
     as_json: AsJson = False,
-    verdicts: Least = Thresholds.verdicts,
-    keep: Keep = _KEEP,
-    retire: Retire = _RETIRE,
+    verdicts: Annotated[
+        int, typer.Option(min=1, help="How many alerts found fraud or legitimate advice needs.")
+    ] = Thresholds.verdicts,
+    keep: Annotated[
+        str, typer.Option(help="Keep a rule whose precision is at least this, with 95 % confidence.")
+    ] = _KEEP,
+    retire: Annotated[
+        str,
+        typer.Option(
+            help="Retire a rule whose precision is below this, with 95 % confidence, and that caught no fraud alone."
+        ),
+    ] = _RETIRE,
 ) -> None:
     """Show how good each rule is, by the verdicts on alerts and by confirmed fraud.
 

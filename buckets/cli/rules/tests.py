@@ -45,7 +45,9 @@ def run_tests(
     """
     with event_schema(schema, conf) as (of_events, engine):
         files = given_rule_files(file, of_events)
-    _check_rule(files, file, rule)
+    if rule is not None and not any(known.rule_id == rule for rule_file in files for known in rule_file.rules):
+        message = f"--rule {rule}: no such rule in {file}; `buckets rules show {file}` names them"
+        raise BucketsError(message)
     begin = time.perf_counter()
     outcomes = list(_run(files, of_events, engine, rule, text))
     seconds = time.perf_counter() - begin
@@ -68,12 +70,6 @@ def run_tests(
         raise BucketsError(message)
     if require and lacking:
         message = f"{file}: {len(lacking):,} of the rules have no test, and --require asks for one of each; write them"
-        raise BucketsError(message)
-
-
-def _check_rule(files: Iterable[RuleFile], path: Path, rule_id: str | None) -> None:
-    if rule_id is not None and not any(rule.rule_id == rule_id for file in files for rule in file.rules):
-        message = f"--rule {rule_id}: no such rule in {path}; `buckets rules show {path}` names them"
         raise BucketsError(message)
 
 
