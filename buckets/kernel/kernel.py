@@ -253,29 +253,6 @@ def _take_out(work: Work, cell, replaces, id_before, length_before):
         forget_stretches(work.edges)
 
 
-@inlined
-def _append_features(work: Work, own, event, time_ms, late_by_ms, context: Context, rows: Rows, used, pairs: Pairs):
-    """Append the rows of features of single events, if there are any; returns the number of rows used."""
-    if not context.has_event_features:
-        return used
-    return append_event_features(
-        work.timeline,
-        work.edges,
-        work.distinct,
-        work.ranked,
-        own,
-        event,
-        time_ms,
-        late_by_ms,
-        context,
-        rows,
-        used,
-        pairs,
-        work.listed,
-        work.borders,
-    )
-
-
 @leaf
 def _answer(
     work: Work, events: GroupEvents, event, clock_ms, context: Context, rows: Rows, used, pairs: Pairs, outcomes
@@ -303,7 +280,9 @@ def _answer(
         outcomes.code[event] = OVERFLOW
         outcomes.rule[event] = overflowed
         return used
-    return _append_features(work, after, event, time_ms, late_by_ms, context, rows, used_now, pairs)
+    if not context.has_event_features:
+        return used_now
+    return append_event_features(work, after, event, time_ms, late_by_ms, context, rows, used_now, pairs)
 
 
 @inlined
@@ -362,7 +341,10 @@ def _take_in(
             clock_ms = max(clock_ms, time_ms)
             continue
         if overflowed < 0:
-            used_now = _append_features(work, cell, current, time_ms, late_by_ms, context, rows, used_now, pairs)
+            if context.has_event_features:
+                used_now = append_event_features(
+                    work, cell, current, time_ms, late_by_ms, context, rows, used_now, pairs
+                )
             if context.has_resets:
                 reset_fired(work.edges, context, rows, used, used_now, time_ms)
             used, clock_ms = used_now, max(clock_ms, time_ms)

@@ -28,7 +28,17 @@ from buckets.timeline.head import (
     write_head,
 )
 from buckets.timeline.tiers import Paging, Tiers, absorb, cut_size, floor_to, make_combined, page_size, width_at
-from buckets.timeline.timeline import HOT, Timeline, copy_cell, is_null, is_raw, text_length
+from buckets.timeline.timeline import (
+    HOT,
+    Timeline,
+    add_cells,
+    copy_cell,
+    copy_columns,
+    forget_cells,
+    is_null,
+    is_raw,
+    text_length,
+)
 
 
 class Stretches(NamedTuple):
@@ -207,12 +217,7 @@ def _copy_entry(directory: Directory, source, target: Directory, entry):
     target.event_count[entry] = directory.event_count[source]
     target.resolution_ms[entry] = directory.resolution_ms[source]
     target.is_trimmed[entry] = directory.is_trimmed[source]
-    for column in range(target.extremes.shape[1]):
-        for member in range(2):
-            target.extremes[member, column, entry] = directory.extremes[member, column, source]
-            target.plus[member, column, entry] = directory.plus[member, column, source]
-            target.minus[member, column, entry] = directory.minus[member, column, source]
-        target.nulls[column, entry] = directory.nulls[column, source]
+    copy_columns(directory, source, target, entry)
 
 
 @leaf
@@ -221,41 +226,18 @@ def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Dir
     target.first_ms[entry] = timeline.first_ms[first]
     target.last_ms[entry] = timeline.last_ms[end - 1]
     target.cells[entry] = end - first
-    target.event_count[entry] = timeline.prefix_count[end] - timeline.prefix_count[first]
     target.resolution_ms[entry] = width_at(tiers, borders, timeline.last_ms[end - 1])
     target.is_trimmed[entry] = False
+    forget_cells(target, entry)
+    add_cells(target, entry, timeline, first, end)
     for column in range(timeline.extremes.shape[1]):
-        plus_high, plus_low, minus_high, minus_low = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-        least, greatest, nulls = timeline.extremes[0, column, first], timeline.extremes[1, column, first], np.int64(0)
-        for cell in range(first, end):
-            least = min(least, timeline.extremes[0, column, cell])
-            greatest = max(greatest, timeline.extremes[1, column, cell])
-            if not is_raw(timeline, cell):
-                nulls += timeline.nulls[column, cell]
-                plus_high += timeline.plus[0, column, cell]
-                plus_low += timeline.plus[1, column, cell]
-                minus_high += timeline.minus[0, column, cell]
-                minus_low += timeline.minus[1, column, cell]
-                continue
-            if is_null(timeline, column, cell):
-                nulls += 1
-                continue
-            value = np.int64(0) if timeline.is_text[column] else timeline.extremes[0, column, cell]
-            if value >= 0:
-                plus_high += value >> LOW_BITS
-                plus_low += value & LOW_MASK
-            else:
-                minus_high -= value >> LOW_BITS
-                minus_low -= value & LOW_MASK
-        if timeline.is_text[column] and least <= greatest:
-            least, greatest = np.int64(0), np.int64(0)
-        target.extremes[0, column, entry] = least
-        target.extremes[1, column, entry] = greatest
-        target.plus[0, column, entry] = plus_high + (plus_low >> LOW_BITS)
-        target.plus[1, column, entry] = plus_low & LOW_MASK
-        target.minus[0, column, entry] = minus_high + (minus_low >> LOW_BITS)
-        target.minus[1, column, entry] = minus_low & LOW_MASK
-        target.nulls[column, entry] = nulls
+        if timeline.is_text[column] and target.extremes[0, column, entry] <= target.extremes[1, column, entry]:
+            target.extremes[0, column, entry] = 0
+            target.extremes[1, column, entry] = 0
+        target.plus[0, column, entry] += target.plus[1, column, entry] >> LOW_BITS
+        target.plus[1, column, entry] &= LOW_MASK
+        target.minus[0, column, entry] += target.minus[1, column, entry] >> LOW_BITS
+        target.minus[1, column, entry] &= LOW_MASK
 
 
 @inlined
