@@ -134,11 +134,8 @@ class _Last(_Kept):
         return np.maximum(computed[self._component].event_count, own.counts() & own.has_value())
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
-        before, itself, value = (
-            _of_event(computed[self._component], own.scale),
-            own.counts() & own.has_value(),
-            own.value(),
-        )
+        before = _of_event(computed[self._component], own.scale)
+        itself, value = own.counts() & own.has_value(), own.value()
         return Values(
             scaled=np.where(itself, value, before.scaled),
             scale=own.scale,
