@@ -16,7 +16,7 @@ from buckets.kernel.score import NO_RESET, score
 from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
-from buckets.timeline.inspection import ANY_GENERATION, TimelineView, pages_of, read_heads, view_timeline
+from buckets.timeline.inspection import TimelineView, pages_of, read_heads, view_timeline
 from buckets.timeline.tiers import Paging
 from tests.oracle import Bounds, Cell, Event, Outcome, Result, combined, folded, tiers_of
 from tests.strategies import SCHEMA
@@ -190,7 +190,7 @@ class Engine:
     def _check_directory(self, key: str) -> None:
         head, view = self.store[key], self.view(key)
         columns = len(self.plan.group.measures)
-        _, directory = read_heads(*ByteStrings.of([head]), ANY_GENERATION, columns)
+        _, directory = read_heads(*ByteStrings.of([head]), columns)
         times = [(cell.first_ms, cell.last_ms) for cell in view.cells]
         assert times == sorted(times)
         assert [last for _, last in times] == sorted(last for _, last in times)

@@ -26,7 +26,7 @@ import numpy as np
 
 from buckets.aggregates.component import MODE
 from buckets.arrays import Int64s
-from buckets.compiled import allocating, copy_bytes, inlined, leaf
+from buckets.compiled import allocating, copy_bytes, grown, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, learn_ids, new_known_ids
 from buckets.kernel.event_features import append_event_features
@@ -51,7 +51,7 @@ from buckets.kernel.ranked_values import (
     new_ranked_values,
     share_texts,
 )
-from buckets.kernel.result_rows import Rows, cut_at_resets, keep_resets, reset_fired, stand_at_resets, with_room
+from buckets.kernel.result_rows import Rows, cut_at_resets, keep_resets, reset_fired, stand_at_resets
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, HeadFields, new_directory
@@ -456,7 +456,7 @@ def _take_in_keys(
             # No window of an event that is still to come reaches further back than the horizon.
             since_ms = np.int64(FROM_THE_BEGINNING)
         head = HeadFields(clock_ms, since_ms, context.generation, heads.next_page[key], False)
-        if clock_ms == NO_CLOCK and heads.start[key] == heads.start[key + 1]:
+        if clock_ms == NO_CLOCK and not heads.is_there[key]:
             encoded_start[key + 1] = at  # Nothing but what asked has arrived.
         else:
             kept_ms = kept_from_ms(context.tiers, clock_ms, context.policy.horizon_ms)
@@ -519,7 +519,8 @@ def score_keys(
             pairs, done,
         )  # fmt: skip
         if done.key < keys:
-            rows = with_room(rows, done.used, rules)
+            if done.used + rules > rows.event.shape[0]:
+                rows = grown(rows, done.used, 2 * rows.event.shape[0] + rules)
             size, pages = _needed_room(layout, done.key)
             encoded = _with_bytes(encoded, encoded_start[done.key], size)
             written = with_page_room(written, size, pages)

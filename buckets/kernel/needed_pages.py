@@ -16,7 +16,7 @@ Pages of the last two kinds are marked as changed: they are written again.
 
 import numpy as np
 
-from buckets.compiled import allocating, compiled, leaf
+from buckets.compiled import between, compiled, leaf
 from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, FIRST_VALUE, Context
 from buckets.kernel.group_plans import GroupPlans, context_of
 from buckets.kernel.kernel import score_keys
@@ -28,7 +28,7 @@ from buckets.kernel.result_rows import new_rows
 from buckets.kernel.window_edges import begin_of, step_at
 from buckets.numbers.wide_sum import join_within
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, directory_between
-from buckets.timeline.inspection import Heads, heads_between
+from buckets.timeline.inspection import Heads
 from buckets.timeline.layout import Written, new_written
 from buckets.timeline.tiers import Paging, Tiers, coarsest_ms, floor_to, kept_from_ms, page_size, set_borders, width_at
 
@@ -58,7 +58,7 @@ def choose_pages(
         if directory.start[first] < directory.start[end]:
             of_group = events_of(events, group, plans, events.ids.data, np.int64(0))
             context = context_of(plans, plan, paging, False)
-            known, pages = heads_between(heads, first, end), directory_between(directory, first, end)
+            known, pages = between(heads, first, end), directory_between(directory, first, end)
             borders, reads = np.zeros(context.tiers.after_ms.shape[0], np.int64), context.cells_read.copy()
             _choose(known, pages, of_group, context, borders, reads, from_ms[first:end])
     return directory.is_loaded.sum()
@@ -370,21 +370,6 @@ def _most_rows(events: KeyedEvents, plans: GroupPlans):
     return most
 
 
-@allocating
-def _outcomes_between(outcomes: EventOutcomes, first, end) -> EventOutcomes:
-    """Return those of events `[first, end)`, which are the same in memory."""
-    return EventOutcomes(
-        outcomes.code[first:end],
-        outcomes.applied[first:end],
-        outcomes.clock_ms[first:end],
-        outcomes.other_start[first:end],
-        outcomes.other_length[first:end],
-        outcomes.rule[first:end],
-        outcomes.other_ms[first:end],
-        outcomes.other_values[first:end],
-    )
-
-
 @compiled
 def score_groups(
     events: KeyedEvents,
@@ -429,11 +414,11 @@ def score_groups(
     for group in range(groups):
         first, end = events.group_start[group], events.group_start[group + 1]
         of_group = events_of(events, group, plans, pool, ids_at)
-        of_events = _outcomes_between(outcomes, events.key_start[first], events.key_start[end])
+        of_events = between(outcomes, events.key_start[first], events.key_start[end])
         before = written.used[1]
         rows, used, encoded, written, pairs = score_keys(
             of_group,
-            heads_between(heads, first, end),
+            between(heads, first, end),
             directory_between(directory, first, end),
             page_start,
             context_of(plans, events.plan[group], paging, emit_all),

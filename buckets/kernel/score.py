@@ -19,7 +19,7 @@ from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory
-from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
+from buckets.timeline.inspection import read_heads, unreadable
 from buckets.timeline.layout import Written
 from buckets.timeline.tiers import Paging
 
@@ -180,7 +180,7 @@ def score_all(
         raise BucketsError(message)
     events = events.with_arrays(read_only)
     columns = max(len(plan.group.measures) for plan in plans)
-    known, directory = read_heads(*heads, ANY_GENERATION, columns)
+    known, directory = read_heads(*heads, columns)
     until_ms = np.full(heads.size, NO_CLOCK, np.int64) if evicted_until_ms is None else evicted_until_ms
     from_ms = _counted_from(plans, events, reset_ms)
     page_data, page_start = np.empty(0, np.uint8), np.zeros(len(directory.page), np.int64)
