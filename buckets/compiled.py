@@ -242,9 +242,10 @@ def _of_each(function: Callable[..., Any]) -> Any:
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             model, (value, *numbers) = context.data_model_manager[arrays], arguments
+            fields = [(model.field(builder, value, at), *numbers) for at in range(len(arrays.types))]
             found = [
-                context.compile_internal(builder, function, kind(kind, *two), (model.field(builder, value, at), *numbers))
-                for at, kind in enumerate(arrays.types)
+                context.compile_internal(builder, function, kind(kind, *two), field)
+                for kind, field in zip(arrays.types, fields, strict=True)
             ]
             return context.make_tuple(builder, signature.return_type, found)
 
