@@ -123,8 +123,9 @@ class Engine:
         heads = ByteStrings.of([self.store.get(key, b"") for key in keys])
         before = heads.to_list()
 
-        def read_pages(wanted):
-            return [self.pages[keys[key], number] for key, number in wanted]
+        def read_pages(of_keys, numbers):
+            wanted = zip(of_keys.tolist(), numbers.tolist(), strict=True)
+            return ByteStrings.of([self.pages[keys[key], number] for key, number in wanted])
 
         never = np.full(len(self.plan.resetting), NO_RESET)
         reset_ms = np.array([self.reset_ms.get(key, never) for key in keys], np.int64).reshape(len(keys), len(never))
@@ -132,11 +133,12 @@ class Engine:
         assert heads.to_list() == before
         self.reset_ms.update(zip(keys, scored.reset_ms, strict=False))
         self.store.update(zip(keys, scored.heads.to_list(), strict=True))
-        for page in scored.pages:
-            if page.data is None:
-                del self.pages[keys[page.key], page.number]
+        pages = scored.pages
+        for key, number, data in zip(pages.keys.tolist(), pages.numbers.tolist(), pages.data.to_list(), strict=True):
+            if data:
+                self.pages[keys[key], number] = data
             else:
-                self.pages[keys[page.key], page.number] = page.data
+                del self.pages[keys[key], number]
         return scored
 
     def _shown(self, rule: int, whole: int, micro: int, events: int) -> Decimal | None:

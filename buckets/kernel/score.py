@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +25,23 @@ from buckets.timeline.tiers import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)  # How timelines are cut; measured, see DESIGN.md
 NO_RESET: Final = FROM_THE_BEGINNING  # Stands for the time of a reset that has never been
-PageReader = Callable[[Sequence[tuple[int, int]]], list[bytes]]
-"""Reads pages, each given as the index of its key and its number."""
+PageReader = Callable[[Int64s, Int64s], ByteStrings]
+"""Reads pages, each given by the index of its key and its number."""
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page that was written, or that goes."""
+class Pages(NamedTuple):
+    """Pages that were written, or that go."""
 
-    key: int  # the index of its key
-    number: int  # its number
-    data: bytes | None  # its bytes; None where it goes
+    keys: Int64s  # int64 `(pages,)`, the index of the key of each
+    numbers: Int64s  # int64 `(pages,)`, its number
+    data: ByteStrings  # its bytes; empty where it goes
+
+    def take(self, indices: Int64s) -> "Pages":
+        """Return some of them, in the order of their indices."""
+        return Pages(self.keys[indices], self.numbers[indices], self.data.take(indices))
+
+
+_NO_PAGES = Pages(np.empty(0, np.int64), np.empty(0, np.int64), ByteStrings.of([]))
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Scored:
     clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
     # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
     since_ms: Int64s
-    pages: list[Page]  # the pages that changed
+    pages: Pages  # the pages that changed
     # int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never
     reset_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
@@ -81,7 +87,7 @@ class ScoredGroups:
     heads: ByteStrings  # the keys' new heads
     clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
     since_ms: Int64s  # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
-    pages: list[Page]  # the pages that changed
+    pages: Pages  # the pages that changed
     # int64 `(keys, windows)`, since when windows count that were reset; without keys where none ever is
     from_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
@@ -103,7 +109,7 @@ class ScoredGroups:
             heads=self.heads.slice(first, end),
             clocks_ms=self.clocks_ms[first:end],
             since_ms=self.since_ms[first:end],
-            pages=self.pages if len(self.plans) == 1 else [],
+            pages=self.pages if len(self.plans) == 1 else _NO_PAGES,
             pool=self.pool,
             pairs=self.pairs,
             reset_ms=_reset_ms(plan, self.from_ms[first:end]),
@@ -237,13 +243,9 @@ def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> 
     Returns:
         Their bytes one after the other, and where each begins in the pool, by entry.
     """
-    needed = np.flatnonzero(directory.is_loaded)
-    page_start = np.zeros(len(directory.page), np.int64)
-    if not len(needed):
-        return np.empty(0, np.uint8), page_start
+    needed, page_start = np.flatnonzero(directory.is_loaded), np.zeros(len(directory.page), np.int64)
     keys = np.searchsorted(directory.start, needed, side="right") - 1
-    pages = read_pages(list(zip(keys.tolist(), directory.page[needed].tolist(), strict=True)))
-    data, start = ByteStrings.of(pages)
+    data, start = read_pages(keys, directory.page[needed])
     page_start[needed] = start[:-1] + page_at
     return data, page_start
 
@@ -280,16 +282,7 @@ def _in_order(rows: Rows, plan: GroupPlan) -> Rows:
     return chosen_rows(rows, np.lexsort((rows.rule, rows.event)))
 
 
-def _pages(written: Written) -> list[Page]:
+def _pages(written: Written) -> Pages:
     used, count = written.used.tolist()
-    data, start, pages = written.data[:used].tobytes(), 0, []
-    for key, number, end, is_removed in zip(
-        written.key[:count].tolist(),
-        written.page[:count].tolist(),
-        written.end[:count].tolist(),
-        written.is_removed[:count].tolist(),
-        strict=True,
-    ):
-        pages.append(Page(key, number, None if is_removed else data[start:end]))
-        start = end
-    return pages
+    data = fixed(written.data[:used], np.append(0, written.end[:count]))
+    return Pages(written.key[:count], written.page[:count], data)

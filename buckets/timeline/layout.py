@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.arrays import Flags, Int64s
+from buckets.arrays import Int64s
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.head import (
@@ -57,9 +57,9 @@ class Written(NamedTuple):
     data: npt.NDArray[np.uint8]  # uint8
     key: Int64s  # int64 `(pages,)`
     page: Int64s  # int64 `(pages,)`, its number
-    # int64 `(pages,)`, the position after its last byte; it begins where the one before ends
+    # int64 `(pages,)`, the position after its last byte; it begins where the one before ends, and one that is to be
+    # removed has none
     end: Int64s
-    is_removed: Flags  # bool `(pages,)`
 
 
 class Layout(NamedTuple):
@@ -84,7 +84,6 @@ def new_written(size, pages):
         np.empty(pages, np.int64),
         np.empty(pages, np.int64),
         np.empty(pages, np.int64),
-        np.empty(pages, np.bool_),
     )
 
 
@@ -108,7 +107,6 @@ def with_page_room(written: Written, size, pages):
         larger.key[page] = written.key[page]
         larger.page[page] = written.page[page]
         larger.end[page] = written.end[page]
-        larger.is_removed[page] = written.is_removed[page]
     return larger
 
 
@@ -272,12 +270,11 @@ def _release(directory: Directory, start, end, stretches: Stretches):
 
 
 @leaf
-def _note_page(written: Written, key, page, end, is_removed):
+def _note_page(written: Written, key, page, end):
     number = written.used[1]
     written.key[number] = key
     written.page[number] = page
     written.end[number] = end
-    written.is_removed[number] = is_removed
     written.used[0] = end
     written.used[1] = number + 1
 
@@ -324,12 +321,12 @@ def write_timeline(work: Layout, key, head: HeadFields, kept_ms, heads, at, writ
                 target.page[pages] = next_page
                 next_page += 1
             page_at = write_cells(written.data, written.used[0], timeline, page_first, page_end, pool)
-            _note_page(written, key, target.page[pages], page_at, False)
+            _note_page(written, key, target.page[pages], page_at)
             pages += 1
     while free < end:
         free = _next_free(directory, free, end)
         if free < end:
-            _note_page(written, key, -directory.page[free] - 1, written.used[0], True)
+            _note_page(written, key, -directory.page[free] - 1, written.used[0])
             free += 1
     has_nulls = _has_null_in(timeline, hot_first, hot_end)
     head = HeadFields(head.clock_ms, head.since_ms, head.generation, next_page, has_nulls)

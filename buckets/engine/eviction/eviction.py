@@ -69,7 +69,7 @@ class Eviction:
     schedule: EvictionSchedule  # the shard's eviction schedule
     # by the name of a group that is there, how many keys were evicted in this batch
     evicted: Counter[str] = field(default_factory=Counter)
-    _events: int = 0
+    events: int = 0  # how many events have been scored
     _scored: list[tuple[ByteStrings, Int64s]] = field(default_factory=list)
 
     @classmethod
@@ -93,14 +93,9 @@ class Eviction:
         """Return what goes on behind this one, which has ended."""
         return self.begin(self.store, self.plans)
 
-    @property
-    def events(self) -> int:
-        """How many events have been scored."""
-        return self._events
-
     def note(self, keys: ScoredKeys, events: int) -> None:
         """Note keys that were scored, with so many events: new ones are entered, and none of them needs a visit."""
-        self._events += events
+        self.events += events
         self._scored.append((keys.keys.state_keys, keys.clocks_ms))
         group_ids, state_keys = keys.keys.group_ids, keys.keys.state_keys
         times_ms = self.schedule.clock.note(group_ids, keys.group_start, state_keys, keys.clocks_ms)
@@ -110,7 +105,7 @@ class Eviction:
 
     def end(self) -> None:
         """Visit keys that are due, and write the schedule."""
-        due = self.schedule.take_due(self.store.schedule, self._horizons_ms, self._events + SPARE_VISITS)
+        due = self.schedule.take_due(self.store.schedule, self._horizons_ms, self.events + SPARE_VISITS)
         if due.keys.size:
             scored, clocks_ms = self._scored_of(due.keys)
             self.schedule.enter(due.keys.take(scored), clocks_ms, self._horizons_ms)

@@ -106,11 +106,8 @@ class ListedPairs:
 
     def _ranks(self, part: Part, row: Int64s, at: Int64s, size: int) -> Computed:
         """Return how many values are more frequent among other events than that of each event, and one."""
-        assert part.column is not None
-        assert part.second is not None
         is_own = self._scored.pairs[at + OWN] == 1
-        both = np.stack([row, self._values(part.column, at)[0], self._values(part.second, at)[0]], axis=1)
-        different, which = np.unique(both, axis=0, return_inverse=True)
+        different, which = np.unique(self._both_values(part, row, at), axis=0, return_inverse=True)
         times = np.bincount(which[~is_own], minlength=len(different))
         own = np.zeros(size, np.int64)
         own[row[is_own]] = times[which[is_own]]
@@ -124,6 +121,12 @@ class ListedPairs:
         """Return the least and the greatest value of single events, which are the same; of none least is above."""
         first = at + VALUES + 2 * self._columns.index(track.name)
         return self._scored.pairs[first], self._scored.pairs[first + 1]
+
+    def _both_values(self, part: Part, row: Int64s, at: Int64s) -> Int64s:
+        """Return the event and the values in both columns of each pair, int64 `(pairs, 3)`."""
+        assert part.column is not None
+        assert part.second is not None
+        return np.stack([row, self._values(part.column, at)[0], self._values(part.second, at)[0]], axis=1)
 
     def _pass(self, where: SqlFilter | None, rows: Rows) -> Passing:
         """Return the pairs of rows that pass; all without a filter."""
@@ -164,13 +167,9 @@ class ListedPairs:
         if operation == SUM:
             return self._sums(row, values, size)
         if operation == COUNT_DISTINCT:
-            assert part.second is not None
-            both = np.unique(np.stack([row, values, self._values(part.second, at)[0]], axis=1), axis=0)
-            return np.bincount(both[:, 0], minlength=size)
+            return np.bincount(np.unique(self._both_values(part, row, at), axis=0)[:, 0], minlength=size)
         if operation == ENTROPY:
-            assert part.second is not None
-            both = np.stack([row, values, self._values(part.second, at)[0]], axis=1)
-            different, times = np.unique(both, axis=0, return_counts=True)
+            different, times = np.unique(self._both_values(part, row, at), axis=0, return_counts=True)
             return entropies(different[:, 0], times, events)
         found = np.zeros(size, np.int64)
         if operation in (MIN, MAX):
