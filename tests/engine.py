@@ -9,10 +9,11 @@ import numpy as np
 
 from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
+from buckets.kernel.group_plans import join_plans
 from buckets.kernel.keyed_events import KeyedEvents, no_events
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, UNJUDGED
 from buckets.kernel.plan import plan_group
-from buckets.kernel.score import NO_RESET, score
+from buckets.kernel.score import NO_RESET, score_all
 from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
@@ -129,11 +130,13 @@ class Engine:
 
         never = np.full(len(self.plan.resetting), NO_RESET)
         reset_ms = np.array([self.reset_ms.get(key, never) for key in keys], np.int64).reshape(len(keys), len(never))
-        scored = score(self.plan, heads, read_pages, events, emit_all, self.paging, reset_ms=reset_ms)
+        plans, resets = [self.plan], {0: reset_ms}
+        joined = join_plans(plans)
+        groups = score_all(plans, joined, heads, read_pages, events, emit_all, self.paging, reset_ms=resets)
+        scored, pages = groups.of_group(0), groups.pages
         assert heads.to_list() == before
         self.reset_ms.update(zip(keys, scored.reset_ms, strict=False))
-        self.store.update(zip(keys, scored.heads.to_list(), strict=True))
-        pages = scored.pages
+        self.store.update(zip(keys, groups.heads.to_list(), strict=True))
         for key, number, data in zip(pages.keys.tolist(), pages.numbers.tolist(), pages.data.to_list(), strict=True):
             if data:
                 self.pages[keys[key], number] = data

@@ -41,9 +41,6 @@ class Pages(NamedTuple):
         return Pages(self.keys[indices], self.numbers[indices], self.data.take(indices))
 
 
-_NO_PAGES = Pages(np.empty(0, np.int64), np.empty(0, np.int64), ByteStrings.of([]))
-
-
 @dataclass(frozen=True)
 class Scored:
     """What came out for the events of a group."""
@@ -55,11 +52,8 @@ class Scored:
     # rows of rules and parts on trial without a result, because their sums pass 64 bits; of these event and rule alone
     # are set, and parts are numbered after the rules
     beyond: Rows
-    heads: ByteStrings  # the keys' new heads
-    clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
     # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
     since_ms: Int64s
-    pages: Pages  # the pages that changed
     # int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never
     reset_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
@@ -94,7 +88,7 @@ class ScoredGroups:
     pairs: Int64s  # int64, what rows of features of pairs point into
 
     def of_group(self, group: int) -> Scored:
-        """Return what came out for the events of one group, without heads and pages of others."""
+        """Return what came out for the events of one group."""
         plan = self.plans[group]
         first, end = self.events.group_start[group : group + 2].tolist()
         events = slice(*self.events.key_start[[first, end]].tolist())
@@ -106,10 +100,7 @@ class ScoredGroups:
             rows=of_rules,
             parts=of_parts,
             beyond=beyond,
-            heads=self.heads.slice(first, end),
-            clocks_ms=self.clocks_ms[first:end],
             since_ms=self.since_ms[first:end],
-            pages=self.pages if len(self.plans) == 1 else _NO_PAGES,
             pool=self.pool,
             pairs=self.pairs,
             reset_ms=_reset_ms(plan, self.from_ms[first:end]),
@@ -127,20 +118,6 @@ def _no_outcomes(events: int, columns: int) -> EventOutcomes:
         other_ms=np.empty(events, np.int64),
         other_values=np.empty((events, columns, 2), np.int64),
     )
-
-
-def score(
-    plan: GroupPlan,
-    heads: ByteStrings,
-    read_pages: PageReader,
-    events: KeyedEvents,
-    emit_all: bool,
-    paging: Paging = PAGING,
-    reset_ms: Int64s | None = None,
-) -> Scored:
-    """Take a batch of events into the timelines of one group, and evaluate each event: as `score_all`."""
-    resets = {} if reset_ms is None else {0: reset_ms}
-    return score_all([plan], join_plans([plan]), heads, read_pages, events, emit_all, paging, None, resets).of_group(0)
 
 
 def score_all(

@@ -61,7 +61,7 @@ def small(chunk_keys: int = 3, spare_visits: int = 2):
         changes.enter_context(mock.patch.object(eviction_schedule, "CHUNK_KEYS", chunk_keys))
         changes.enter_context(mock.patch.object(eviction, "SPARE_VISITS", spare_visits))
         changes.enter_context(mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL)))
-        changes.enter_context(mock.patch.object(eviction, "score", partial(score.score, paging=SMALL)))
+        changes.enter_context(mock.patch.object(eviction, "score_all", partial(score.score_all, paging=SMALL)))
         yield
 
 

@@ -150,7 +150,7 @@ def small_parts():
     with (
         mock.patch.object(live_log, "OPEN_BYTES", 500),
         mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL_PAGES)),
-        mock.patch.object(eviction, "score", partial(score.score, paging=SMALL_PAGES)),
+        mock.patch.object(eviction, "score_all", partial(score.score_all, paging=SMALL_PAGES)),
     ):
         yield
 

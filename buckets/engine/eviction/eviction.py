@@ -23,9 +23,10 @@ from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Scheduled
 from buckets.engine.policies import needed_until_ms, read_entry
 from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHeads, column_of, head_keys, strings_of
+from buckets.kernel.group_plans import join_plans
 from buckets.kernel.keyed_events import ASKS, are_settled, no_events
 from buckets.kernel.plan import GroupPlan
-from buckets.kernel.score import PAGING, ScoredGroups, score
+from buckets.kernel.score import PAGING, ScoredGroups, score_all
 from buckets.rules.rule_set import RuleSet
 from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
@@ -159,7 +160,8 @@ class Eviction:
                 if len(trimmed):  # Brings them to the horizon and the tiers that are in force.
                     plan, heads = self.plans[group_id], stored.take(trimmed)
                     nothing = no_events(heads.heads.size, len(plan.group.measures))
-                    heads.write(score(plan, heads.heads, heads.read_pages, nothing, emit_all=False))
+                    joined = join_plans([plan])
+                    heads.write(score_all([plan], joined, heads.heads, heads.read_pages, nothing, emit_all=False))
                 gone = np.count_nonzero(~stays[of_group] & (stored.heads.lengths[of_group] > 0))
                 if gone:
                     self.evicted[self.plans[group_id].group.name] += int(gone)

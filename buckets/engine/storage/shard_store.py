@@ -21,7 +21,7 @@ import pyarrow as pa
 from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.storage.arena import PENDING, STORED, Arena
-from buckets.kernel.score import Pages, Scored, ScoredGroups
+from buckets.kernel.score import Pages, ScoredGroups
 from buckets.timeline.inspection import pages_of
 
 GROUP_BYTES = 8
@@ -218,7 +218,7 @@ class StoredHeads:
         """Read pages, each given by the index of its key, and its number."""
         return self.store.pages.read(self._page_keys(keys, numbers))
 
-    def write(self, scored: Scored | ScoredGroups) -> None:
+    def write(self, scored: ScoredGroups) -> None:
         """Write what has changed of the timelines."""
         JoinedHeads([self]).write(scored)
 
@@ -282,7 +282,7 @@ class JoinedHeads:
         pages = [self.parts[part].read_pages(indices[keys[at]], numbers[at]) for part, at in own]
         return concatenated(pages).take(np.argsort(np.concatenate([at for _, at in own])))
 
-    def write(self, scored: Scored | ScoredGroups) -> None:
+    def write(self, scored: ScoredGroups) -> None:
         """Write what has changed of the timelines."""
         are_changed = scored.heads.differs_from(self.heads)
         if len(self.parts) == 1:
