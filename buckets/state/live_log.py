@@ -231,11 +231,9 @@ class ShardCache:
     Attributes are as in `CacheNumbers`; `memory` is where the arrays of the arena and the log lie.
     """
 
-    def __init__(
-        self, lineage: str, is_complete: bool = False, stamp: str = "", memory: ArenaMemory | None = None
-    ) -> None:
+    def __init__(self, lineage: str, is_complete: bool = False, memory: ArenaMemory | None = None) -> None:
         """Begin without knowing anything."""
-        self.lineage, self.is_complete, self.stamp = lineage, is_complete, stamp
+        self.lineage, self.is_complete, self.stamp = lineage, is_complete, ""
         self.memory = memory or PrivateMemory()
         self.arena, self.log, self._moved = Arena(self.memory), LiveLog(self.memory), 0
 

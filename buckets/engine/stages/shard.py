@@ -185,7 +185,8 @@ class Scorer:
         if not (self.evaluations or self.features):
             return set()
         events = np.diff(arrived.key_start[arrived.group_start]).tolist()
-        rules = [len(plans.groups.plan_of(group_id).rule_arrays.number) for group_id in arrived.group_ids]
+        of_groups = [plans.groups.plans[plans.groups.numbers[group_id]] for group_id in arrived.group_ids]
+        rules = [len(plan.rule_arrays.number) for plan in of_groups]
         each = zip(arrived.group_ids, events, rules, strict=True)
         return {group_id for group_id, of_group, of_event in each if of_group * of_event > keyed_events.MOST_ROWS}
 
