@@ -38,12 +38,12 @@ from buckets.engine.results.condition_results import (
 )
 from buckets.engine.stages.accounting import evicted_count
 from buckets.engine.stages.cross_group import (
+    CLOCK,
     FILLS,
     NO_SOURCES,
     PARTS,
     Filling,
     FillSources,
-    clocks_of,
     meet,
     parts_payload,
 )
@@ -487,7 +487,7 @@ def cross_group_outputs(
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies, group.group_id))
         fired = fired_rules([judged])
-        met.append((judged, [(of, of_group.decide(of.fired, clocks_of(judged.table))) for of in fired]))
+        met.append((judged, [(of, of_group.decide(of.fired, judged.table.column(CLOCK))) for of in fired]))
     if any(each.table.group.policies for each in policies.values()):
         eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
         for each in policies.values():
