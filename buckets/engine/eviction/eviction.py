@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -32,24 +31,6 @@ from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
 _NO_GENERATION = -1  # That of no head: of groups that are gone
-
-
-class ScoredKeys(NamedTuple):
-    """Keys of one shard that were scored, group by group."""
-
-    keys: GroupedKeys  # the keys; each group has some
-    group_start: Int64s  # int64 `(groups + 1,)`, where those of each group begin
-    clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
-    are_new: Flags  # bool `(keys,)`, which had no timeline
-
-    @classmethod
-    def of(cls, keys: GroupedKeys, heads: ByteStrings, clocks_ms: Int64s, are_kept: Flags | None) -> "ScoredKeys":
-        """Return keys, whose old heads these are, without those that are not kept; None keeps all."""
-        are_new = heads.lengths == 0
-        if are_kept is not None:
-            kept = np.flatnonzero(are_kept)
-            keys, clocks_ms, are_new = keys.take(kept).dense(), clocks_ms[kept], are_new[kept]
-        return cls(keys, starts_of(np.bincount(keys.groups)), clocks_ms, are_new)
 
 
 def kept_keys(scored: ScoredGroups) -> Flags | None:
@@ -94,15 +75,22 @@ class Eviction:
         """Return what goes on behind this one, which has ended."""
         return self.begin(self.store, self.plans)
 
-    def note(self, keys: ScoredKeys, events: int) -> None:
-        """Note keys that were scored, with so many events: new ones are entered, and none of them needs a visit."""
+    def note(self, keys: GroupedKeys, clocks_ms: Int64s, are_new: Flags, events: int) -> None:
+        """Note keys that were scored, with so many events: new ones are entered, and none of them needs a visit.
+
+        Args:
+            keys: the keys, group by group; each group has some.
+            clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
+            are_new: bool `(keys,)`, which had no timeline.
+            events: how many events they had.
+        """
         self.events += events
-        self._scored.append((keys.keys.state_keys, keys.clocks_ms))
-        group_ids, state_keys = keys.keys.group_ids, keys.keys.state_keys
-        times_ms = self.schedule.clock.note(group_ids, keys.group_start, state_keys, keys.clocks_ms)
-        new = np.flatnonzero(keys.are_new)
+        self._scored.append((keys.state_keys, clocks_ms))
+        group_start = starts_of(np.bincount(keys.groups))
+        times_ms = self.schedule.clock.note(keys.group_ids, group_start, keys.state_keys, clocks_ms)
+        new = np.flatnonzero(are_new)
         if len(new):
-            self.schedule.enter(keys.keys.take(new), keys.clocks_ms[new], self._horizons_ms, times_ms)
+            self.schedule.enter(keys.take(new), clocks_ms[new], self._horizons_ms, times_ms)
 
     def end(self) -> None:
         """Visit keys that are due, and write the schedule."""

@@ -26,7 +26,7 @@ from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.fan_out import FannedOut, KeyedTable, fan_out, with_own_fields
 from buckets.engine.batch.partitioner import sort_by_code
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
-from buckets.engine.eviction.eviction import Eviction, PolicyEviction, ScoredKeys, kept_keys
+from buckets.engine.eviction.eviction import Eviction, PolicyEviction, kept_keys
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
 from buckets.engine.results import side_outputs
 from buckets.engine.results.alerts import FiredRules, alert_table
@@ -375,9 +375,11 @@ class _Part(NamedTuple):
 
     def note(self, scored: ScoredGroups, key_events: Int64s, are_kept: Flags | None) -> None:
         """Let the eviction of the shard know what has come out for its keys; `are_kept` is of all, see `kept_keys`."""
-        are_own = None if are_kept is None else are_kept[self.places]
-        scored_keys = ScoredKeys.of(self.keys, self.stored.heads, scored.clocks_ms[self.places], are_own)
-        self.eviction.note(scored_keys, int(key_events[self.places].sum()))
+        keys, clocks_ms, are_new = self.keys, scored.clocks_ms[self.places], self.stored.heads.lengths == 0
+        if are_kept is not None:
+            kept = np.flatnonzero(are_kept[self.places])
+            keys, clocks_ms, are_new = keys.take(kept).dense(), clocks_ms[kept], are_new[kept]
+        self.eviction.note(keys, clocks_ms, are_new, int(key_events[self.places].sum()))
 
 
 def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s | None:

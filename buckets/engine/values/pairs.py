@@ -4,7 +4,7 @@ For each event the kernel lists the events of its window that count by themselve
 them. Which of these pass the filter beside the event is found here, on columns.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,13 +46,6 @@ from buckets.timeline.inspection import texts_at
 _AT_ONCE = 1_000_000  # So many pairs are filtered together
 
 
-class Passing(NamedTuple):
-    """The pairs that pass a filter, those of an event by time."""
-
-    row: Int64s  # int64 `(pairs,)`, ascending, the event of each, by its index among those that have pairs
-    at: Int64s  # int64 `(pairs,)`, where in the list each begins
-
-
 class ListedPairs:
     """What the kernel has listed for the events of a group."""
 
@@ -60,7 +53,7 @@ class ListedPairs:
         """Take them as they are."""
         self._table, self._scored = table, scored
         self._columns = plan.group.measures
-        self._passing: dict[Any, Passing] = {}
+        self._passing: dict[Any, tuple[Int64s, Int64s]] = {}
         self._beyond = np.empty(0, np.bool_)
 
     def compute(self, part: Part, rows: Rows) -> tuple[Computed, Flags]:
@@ -128,13 +121,16 @@ class ListedPairs:
         assert part.second is not None
         return np.stack([row, self._values(part.column, at)[0], self._values(part.second, at)[0]], axis=1)
 
-    def _pass(self, where: SqlFilter | None, rows: Rows) -> Passing:
-        """Return the pairs of rows that pass; all without a filter."""
+    def _pass(self, where: SqlFilter | None, rows: Rows) -> tuple[Int64s, Int64s]:
+        """Return the pairs that pass, all without a filter, those of a row by time.
+
+        Of each there is the index of its row, ascending, and where in the list it begins, int64 `(pairs,)`.
+        """
         size, stride = rows.event_count, VALUES + 2 * len(self._columns)
         row = np.repeat(np.arange(len(size)), size)
         at = rows.whole[row] + (np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)) * stride
         if where is None:
-            return Passing(row, at)
+            return row, at
         schema, lists = with_this(self._table.schema), self._table.lists
         own = [field_of(name) for name in dict.fromkeys(where.expression.fields()) if name.startswith(THIS)]
         time = schema.event_time.field
@@ -148,7 +144,7 @@ class ListedPairs:
             mask = matches(where, columns, schema, lists)
             assert mask is not None
             passed[here] = mask.to_numpy(zero_copy_only=False)
-        return Passing(row[passed], at[passed])
+        return row[passed], at[passed]
 
     def _field(self, name: str, at: Int64s) -> pa.Array:
         """Return a field of listed events, as filters take it."""

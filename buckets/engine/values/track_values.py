@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,16 +32,15 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-class TrackValues(NamedTuple):
-    """What tracks keep of events."""
+def track_values(
+    tracks: Mapping[int, Track], fields: EventFields, size: int, texts_from: int = 0
+) -> tuple[Int64s, Flags, bytes]:
+    """Return what tracks, by their number below `size`, keep of events; the places of texts begin with `texts_from`.
 
-    values: Int64s  # int64 `(size, events)`, 0 where there is none; of a text its place in `texts`
-    nulls: Flags  # bool `(size, events)`, where an event that counts has no value
-    texts: bytes  # different texts, one after the other
-
-
-def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int, texts_from: int = 0) -> TrackValues:
-    """Return what tracks, by their number below `size`, keep of events; the places of texts begin with `texts_from`."""
+    Returns:
+        The values, int64 `(size, events)`, 0 where there is none, and of a text its place; where an event that counts
+        has none, bool `(size, events)`; and the different texts, one after the other.
+    """
     texts: dict[str, bytes] = {}  # by field, in one piece
     places: dict[str, Int64s] = {}
     for track in tracks.values():
@@ -65,7 +64,7 @@ def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int, te
         values[number] = np.where(counted[track.where], column, _UNCOUNTED.get(track.kind, 0))
         if missing is not None:
             nulls[number] = missing & counted[track.where]
-    return TrackValues(values, nulls, b"".join(texts.values()))
+    return values, nulls, b"".join(texts.values())
 
 
 def _places(column: pa.Array, begin: int) -> tuple[bytes, Int64s]:
