@@ -102,14 +102,14 @@ class Layer(InColumns):
         cache, before = self._opened
         if changed := len(cache.arena.changed):
             segments = cache.append()
-            moved = cache.move_oldest(2 * changed + SPARE_MOVES, self._bounds.log_bytes)
+            puts, removes, emptied = cache.move_oldest(2 * changed + SPARE_MOVES, self._bounds.log_bytes)
             cache.stamp = _new_text()
             history = (*before.history, (cache.stamp, cache.resumes_at))[-HISTORY:]
-            is_whole = before.is_whole and not moved.puts
+            is_whole = before.is_whole and not puts
             manifest = LogManifest(cache.lineage, cache.log.first, cache.log.next, is_whole, history)
             written = [(_segment_key(number), data) for number, data in segments if number >= cache.log.first]
-            self._store.put([*moved.puts, *written, (LOG, manifest.encode())])
-            self._store.remove(ByteStrings.of([*moved.removes, *map(_segment_key, moved.emptied)]))
+            self._store.put([*puts, *written, (LOG, manifest.encode())])
+            self._store.remove(ByteStrings.of([*removes, *map(_segment_key, emptied)]))
             cache.bound(self._bounds.cache_bytes)
         self._caches.keep(cache, self._bounds.shards)
         self._opened = None
