@@ -13,10 +13,11 @@ from buckets.kernel.group_plans import join_plans
 from buckets.kernel.keyed_events import KeyedEvents, no_events
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, UNJUDGED
 from buckets.kernel.plan import plan_group
-from buckets.kernel.score import NO_RESET, score_all
+from buckets.kernel.score import score_all
 from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
+from buckets.timeline.head import FROM_THE_BEGINNING
 from buckets.timeline.inspection import TimelineView, pages_of, read_heads, view_timeline
 from buckets.timeline.tiers import Paging
 from tests.oracle import Bounds, Cell, Event, Outcome, Result, combined, folded, tiers_of
@@ -54,7 +55,7 @@ class Engine:
         self.paging = paging
         self.store: dict[str, bytes] = {}
         self.pages: dict[tuple[str, int], bytes] = {}
-        self.reset_ms: dict[str, np.ndarray] = {}
+        self.from_ms: dict[str, np.ndarray] = {}
         self.settings(**settings)
 
     def settings(self, **settings: Any) -> None:
@@ -128,14 +129,14 @@ class Engine:
             wanted = zip(of_keys.tolist(), numbers.tolist(), strict=True)
             return ByteStrings.of([self.pages[keys[key], number] for key, number in wanted])
 
-        never = np.full(len(self.plan.resetting), NO_RESET)
-        reset_ms = np.array([self.reset_ms.get(key, never) for key in keys], np.int64).reshape(len(keys), len(never))
-        plans, resets = [self.plan], {0: reset_ms}
+        never = np.full(len(self.plan.resetting), FROM_THE_BEGINNING)
+        from_ms = np.array([self.from_ms.get(key, never) for key in keys], np.int64).reshape(len(keys), len(never))
+        plans, resets = [self.plan], {0: from_ms}
         joined = join_plans(plans)
-        groups = score_all(plans, joined, heads, read_pages, events, emit_all, self.paging, reset_ms=resets)
+        groups = score_all(plans, joined, heads, read_pages, events, emit_all, self.paging, from_ms=resets)
         scored, pages = groups.of_group(0), groups.pages
         assert heads.to_list() == before
-        self.reset_ms.update(zip(keys, scored.reset_ms, strict=False))
+        self.from_ms.update(zip(keys, scored.from_ms, strict=False))
         self.store.update(zip(keys, groups.heads.to_list(), strict=True))
         for key, number, data in zip(pages.keys.tolist(), pages.numbers.tolist(), pages.data.to_list(), strict=True):
             if data:

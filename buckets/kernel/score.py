@@ -24,7 +24,6 @@ from buckets.timeline.layout import Written
 from buckets.timeline.tiers import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)  # How timelines are cut; measured, see DESIGN.md
-NO_RESET: Final = FROM_THE_BEGINNING  # Stands for the time of a reset that has never been
 PageReader = Callable[[Int64s, Int64s], ByteStrings]
 """Reads pages, each given by the index of its key and its number."""
 
@@ -54,8 +53,9 @@ class Scored:
     beyond: Rows
     # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
     since_ms: Int64s
-    # int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never
-    reset_ms: Int64s
+    # int64 `(keys, rules)`, the first time that counts since each of the plan's `resetting` rules last fired;
+    # FROM_THE_BEGINNING where it never did
+    from_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
     pairs: Int64s  # int64, what rows of features of pairs point into, see `listed_pairs`
 
@@ -103,7 +103,7 @@ class ScoredGroups:
             since_ms=self.since_ms[first:end],
             pool=self.pool,
             pairs=self.pairs,
-            reset_ms=_reset_ms(plan, self.from_ms[first:end]),
+            from_ms=self.from_ms[first:end, plan.reset_windows],
         )
 
 
@@ -129,7 +129,7 @@ def score_all(
     emit_all: bool,
     paging: Paging = PAGING,
     evicted_until_ms: Int64s | None = None,
-    reset_ms: Mapping[int, Int64s] = MappingProxyType({}),
+    from_ms: Mapping[int, Int64s] = MappingProxyType({}),
 ) -> ScoredGroups:
     """Take a batch of events into the timelines of groups, and evaluate each event.
 
@@ -144,8 +144,8 @@ def score_all(
         evicted_until_ms: int64 `(keys,)`, the time of the latest event of all timelines that were evicted of each key's
             group in its shard, `NO_CLOCK` for none; None for none at all. A new key may be one of those, so its windows
             are complete only after that.
-        reset_ms: by group, int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired, `NO_RESET`
-            where it never did; left out where none of them ever did.
+        from_ms: by group, int64 `(keys, rules)`, the first time that counts since each of the plan's `resetting` rules
+            last fired, `FROM_THE_BEGINNING` where it never did; left out where none of them ever did.
 
     Returns:
         Outcomes, results and what has changed of the timelines. Nothing given is changed.
@@ -165,14 +165,14 @@ def score_all(
     columns = max(len(plan.group.measures) for plan in plans)
     known, directory = read_heads(*heads, columns)
     until_ms = np.full(heads.size, NO_CLOCK, np.int64) if evicted_until_ms is None else evicted_until_ms
-    from_ms = _counted_from(plans, events, reset_ms)
+    of_windows_ms = _counted_from(plans, events, from_ms)
     page_data, page_start = np.empty(0, np.uint8), np.zeros(len(directory.page), np.int64)
-    if choose_pages(known, directory, events, joined, paging, until_ms, from_ms):
+    if choose_pages(known, directory, events, joined, paging, until_ms, of_windows_ms):
         page_data, page_start = _read_needed(directory, read_pages, len(heads.data))
     pool, ids_at = np.concatenate([heads.data, page_data, events.ids.data]), len(heads.data) + len(page_data)
     outcomes = _no_outcomes(len(events.rows), columns)
     rows, row_start, encoded, encoded_start, written, counts, are_told, pairs = score_groups(
-        events, pool, ids_at, known, directory, page_start, joined, paging, emit_all, outcomes, from_ms
+        events, pool, ids_at, known, directory, page_start, joined, paging, emit_all, outcomes, of_windows_ms
     )
     return ScoredGroups(
         plans=plans,
@@ -186,32 +186,23 @@ def score_all(
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
         pages=_pages(written),
-        from_ms=from_ms,
+        from_ms=of_windows_ms,
         pool=pool,
         pairs=pairs,
     )
 
 
-def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, reset_ms: Mapping[int, Int64s]) -> Int64s:
+def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, known_ms: Mapping[int, Int64s]) -> Int64s:
     """Return the first time that counts in each window of each key; nothing where no window is ever reset."""
     resetting = [group for group, plan in enumerate(plans) if plan.resetting]
     windows = max((len(plans[group].windows.reach_ms) for group in resetting), default=0)
     keys = len(events.key_start) - 1 if resetting else 0
     from_ms = np.full((keys, windows), FROM_THE_BEGINNING, np.int64)
     for group in resetting:
-        if group in reset_ms:
+        if group in known_ms:
             first, end = events.group_start[group : group + 2]
-            known_ms = np.where(reset_ms[group] == NO_RESET, FROM_THE_BEGINNING, reset_ms[group] + 1)
-            from_ms[first:end, plans[group].reset_windows] = known_ms
+            from_ms[first:end, plans[group].reset_windows] = known_ms[group]
     return from_ms
-
-
-def _reset_ms(plan: GroupPlan, from_ms: Int64s) -> Int64s:
-    """Return when each resetting rule last fired for each key."""
-    if not plan.resetting:
-        return np.empty((0, 0), np.int64)
-    of_rules = from_ms[:, plan.reset_windows]
-    return np.where(of_rules == FROM_THE_BEGINNING, NO_RESET, of_rules - 1)
 
 
 def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> tuple[npt.NDArray[np.uint8], Int64s]:

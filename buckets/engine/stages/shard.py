@@ -247,7 +247,7 @@ class Scorer:
                 events.between(first, end),
                 every,
                 evicted_until_ms=_evicted_until_ms(parts, until - begin),
-                reset_ms={at - first: share.reset_ms for at, share in shares.items() if share.plan.resetting},
+                from_ms={at - first: share.from_ms for at, share in shares.items() if share.plan.resetting},
             )
             are_quiet = scored.are_quiet.tolist()
             if self.keeps:
@@ -277,7 +277,7 @@ class Scorer:
         plan, table, policies = share.plan, share.table, share.policies
         group = plan.group
         if plan.resetting:
-            keep_resets(plan, policies.state, share.reset_ms, scored.reset_ms)
+            keep_resets(plan, policies.state, share.from_ms, scored.from_ms)
         of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, table.column("time_ms")))
         judged: list[Judged] = []
         beyond: Sequence[tuple[int, int]] = ()
@@ -423,8 +423,8 @@ class _Share:
         return AlertPolicies(self.table, self.eviction.store.policies, self.plan.group.state_id)
 
     @cached_property
-    def reset_ms(self) -> Int64s:
-        """Return when its resetting rules last fired."""
+    def from_ms(self) -> Int64s:
+        """Return the first time that counts since its resetting rules last fired."""
         return read_resets(self.plan, self.policies.state, len(self.table.keys))
 
 
