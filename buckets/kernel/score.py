@@ -94,9 +94,8 @@ class ScoredGroups:
         events = slice(*self.events.key_start[[first, end]].tolist())
         rows = chosen_rows(self.rows, slice(*self.row_start[group : group + 2].tolist()))
         of_rules, of_parts, beyond = _split(rows, plan)
-        outcomes: list[npt.NDArray[Any]] = [column[events] for column in self.outcomes]
         return Scored(
-            outcomes=EventOutcomes(*outcomes),
+            outcomes=EventOutcomes._make(column[events] for column in self.outcomes),
             rows=of_rules,
             parts=of_parts,
             beyond=beyond,

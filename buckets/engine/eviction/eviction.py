@@ -101,14 +101,6 @@ class Eviction:
             self._visit(due.take(np.setdiff1d(np.arange(due.keys.size), scored, assume_unique=True)))
         self.schedule.leave(self.store.schedule, self.plans.keys())
 
-    def evicted_until_ms(self, keys: GroupedKeys) -> Int64s | None:
-        """Return the time of the latest event of all evicted timelines of each key's group, `NO_CLOCK` for none.
-
-        None where nothing was ever evicted.
-        """
-        known = self.schedule.evicted_until_ms
-        return keys.each(known, NO_CLOCK) if known else None
-
     @cached_property
     def _horizons_ms(self) -> dict[str, int]:
         return {group_id: plan.horizon_ms for group_id, plan in self.plans.items()}

@@ -382,17 +382,14 @@ class _Part(NamedTuple):
         self.eviction.note(keys, clocks_ms, are_new, int(key_events[self.places].sum()))
 
 
-def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s | None:
-    """Return the time of the latest event of all evicted timelines of each key's group in its shard; None for none."""
-    known = [
-        (part.places, until_ms) for part in parts if (until_ms := part.eviction.evicted_until_ms(part.keys)) is not None
-    ]
-    if not known:
-        return None
-    of_keys = np.full(keys, NO_CLOCK)
-    for places, until_ms in known:
-        of_keys[places] = until_ms
-    return of_keys
+def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s:
+    """Return the time of the latest event of all evicted timelines of each key's group in its shard, as `score_all`."""
+    until_ms = np.full(keys, NO_CLOCK)
+    for part in parts:
+        known = part.eviction.schedule.evicted_until_ms
+        if known:
+            until_ms[part.places] = part.keys.each(known, NO_CLOCK)
+    return until_ms
 
 
 @dataclass(frozen=True)

@@ -168,11 +168,9 @@ def _read(table: pa.Table, number: int) -> ComputedPart:
 
 def joined(pieces: Sequence[ComputedPart]) -> ComputedPart:
     """Return a part at the events of several pieces, one piece after the other."""
-    columns: list[npt.NDArray[Any]] = [
-        np.concatenate(column) for column in zip(*(each.computed for each in pieces), strict=True)
-    ]
+    computed = Computed._make(map(np.concatenate, zip(*(each.computed for each in pieces), strict=True)))
     there, warm = (np.concatenate([getattr(each, name) for each in pieces]) for name in ("there", "warm"))
-    return ComputedPart(Computed(*columns), there, warm)
+    return ComputedPart(computed, there, warm)
 
 
 def has_overflows(group: ScoredGroup) -> bool:
