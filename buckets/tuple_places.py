@@ -119,11 +119,9 @@ class ArrayTupleModel(models.CompositeModel):
     def field(self, builder: Any, value: Any, at: int) -> Any:
         """Read a field: its value, or the address of a tuple inside this one."""
         place, member = self._place(builder, value, at), self.members[at]
-        return (
-            place
-            if isinstance(member, ArrayTupleModel)
-            else builder.load(place, typ=member.get_value_type(), align=_WORD)
-        )
+        if isinstance(member, ArrayTupleModel):
+            return place
+        return builder.load(place, typ=member.get_value_type(), align=_WORD)
 
     def make(self, builder: Any, values: Iterable[Any]) -> Any:
         """Put fields into a new place, and return its address."""
