@@ -1,7 +1,7 @@
 """The events of a micro-batch that a shard scores, each once; and which timelines need not be laid down again."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,10 +55,6 @@ class KeyedEvents(NamedTuple):
             rows=self.rows[first_event:end_event],
             ways=self.ways[first_event:end_event],
         )
-
-    def with_arrays(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "KeyedEvents":
-        """Return the same with each array changed, but the ids."""
-        return KeyedEvents._make(each if isinstance(each, ByteStrings) else change(each) for each in self)
 
     @classmethod
     def of_group(

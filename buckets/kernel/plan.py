@@ -41,6 +41,7 @@ INCLUDE, EXCLUDE, PRORATE = range(3)
 EDGE_POLICIES = {"include": INCLUDE, "exclude": EXCLUDE, "prorate": PRORATE}
 
 _ALWAYS = INT64_MIN, INT64_MAX
+_NO_COLUMNS = (NO_COLUMN,) * MOST_STEPS
 _RISING, _FALLING = (ABOVE, AT_LEAST), (BELOW, AT_MOST)
 _CODES = {">": ABOVE, ">=": AT_LEAST, "<": BELOW, "<=": AT_MOST, "=": EXACTLY, "!=": NOT}
 
@@ -214,7 +215,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     )
 
 
-def _int64s(numbers: Sequence[int] | Sequence[list[int]]) -> Int64s:
+def _int64s(numbers: Sequence[int] | Sequence[Sequence[int]]) -> Int64s:
     return np.array(numbers, np.int64)
 
 
@@ -237,7 +238,7 @@ class _Feature(NamedTuple):
     gap_ms: int
     period_steps: tuple[int, int, int]
     on_trial: bool
-    steps: tuple[int, ...] = ()
+    steps: tuple[int, ...] = _NO_COLUMNS
     resetting: int = NO_RULE
     in_effect_ms: tuple[int, int] = _ALWAYS
 
@@ -300,9 +301,9 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     window = part.window.reach_ms, until_ms, period, part.window.last, part.window.session_ms, part.window.period_steps
     if is_listed:
         return _Feature(PAIRS, of, NO_COLUMN, counted, 0, *window, part.on_trial)
-    steps = tuple(column[track.name] for track in part.steps)
     if part.over is not None:
         return _Feature(PERIODS, of, NO_COLUMN, counted, part.operation, *window, part.on_trial)
+    steps = (*(column[track.name] for track in part.steps), *_NO_COLUMNS[len(part.steps) :])
     return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial, steps)
 
 
@@ -335,7 +336,7 @@ def _feature_arrays(
         second=_int64s([feature.second for feature in features]),
         counted=_int64s([feature.counted for feature in features]),
         parameter=_int64s([feature.parameter for feature in features]),
-        steps=_int64s([_padded(feature.steps) for feature in features]).reshape(len(features), MOST_STEPS),
+        steps=_int64s([feature.steps for feature in features]).reshape(len(features), MOST_STEPS),
         window=_int64s([windows.index(feature.window) for feature in features]),
         patience_ms=_int64s([_patience_ms(feature, lateness_ms, tail_ms) for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
@@ -347,10 +348,6 @@ def _feature_arrays(
         other_from=falling_from + _int64s([ordered.falling for ordered in features.values()]),
         rules_end=end,
     )
-
-
-def _padded(columns: tuple[int, ...]) -> list[int]:
-    return [*columns, *[NO_COLUMN] * (MOST_STEPS - len(columns))]
 
 
 def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> int:

@@ -160,7 +160,7 @@ def score_all(
             f"reads version {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
-    events = events.with_arrays(read_only)
+    events = KeyedEvents._make(each if isinstance(each, ByteStrings) else read_only(each) for each in events)
     columns = max(len(plan.group.measures) for plan in plans)
     known, directory = read_heads(*heads, columns)
     until_ms = np.full(heads.size, NO_CLOCK, np.int64) if evicted_until_ms is None else evicted_until_ms
