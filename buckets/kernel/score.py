@@ -11,7 +11,7 @@ import numpy.typing as npt
 from buckets.arrays import Flags, Int64s, read_only
 from buckets.byte_strings import ByteStrings, fixed
 from buckets.errors import BucketsError
-from buckets.kernel.group_plans import GroupPlans, join_plans
+from buckets.kernel.group_plans import GroupPlans
 from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.needed_pages import choose_pages, score_groups
 from buckets.kernel.outcome import EventOutcomes
