@@ -57,7 +57,7 @@ from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, HeadFields, new_directory
 from buckets.timeline.inspection import Heads, load_timeline
 from buckets.timeline.layout import (
-    Layout,
+    Stretches,
     Written,
     has_page_room,
     new_stretches,
@@ -102,6 +102,8 @@ class Work(NamedTuple):
     borders: Int64s  # int64 `(tiers,)`, where each tier begins at the key's clock
     ids: KnownIds  # the ids of the key's single events, where duplicates may have another time
     listed: ListedPeriods  # the periods that have been listed
+    stretches: Stretches  # room for what is gathered of a timeline that is laid down
+    target: Directory  # room for the entries of its new directory
 
 
 @leaf
@@ -388,10 +390,10 @@ def _with_bytes(encoded, used, needed):
 
 
 @inlined
-def _needed_room(layout: Layout, key):
+def _needed_room(work: Work, key):
     """Return bytes and pages for which there has to be room before a key's timeline is laid down."""
-    entries = layout.directory.start[key + 1] - layout.directory.start[key]
-    return written_bound(layout.timeline, entries), layout.target.page.shape[0] + entries
+    entries = work.directory.start[key + 1] - work.directory.start[key]
+    return written_bound(work.timeline, entries), work.target.page.shape[0] + entries
 
 
 @leaf
@@ -406,7 +408,6 @@ def _share_texts(work: Work, context: Context, first, pool):
 @leaf
 def _take_in_keys(
     work: Work,
-    layout: Layout,
     events: GroupEvents,
     heads: Heads,
     page_start,
@@ -445,7 +446,7 @@ def _take_in_keys(
             if context.has_event_features:
                 _share_texts(work, context, event, events.pool)
         event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, pairs, outcomes)
-        at, (size, pages) = encoded_start[key], _needed_room(layout, key)
+        at, (size, pages) = encoded_start[key], _needed_room(work, key)
         if event < end or at + size > encoded.shape[0] or not has_page_room(written, size, pages):
             return Position(key, event, used, clock_ms)
         if context.has_resets:
@@ -460,7 +461,9 @@ def _take_in_keys(
             encoded_start[key + 1] = at  # Nothing but what asked has arrived.
         else:
             kept_ms = kept_from_ms(context.tiers, clock_ms, context.policy.horizon_ms)
-            encoded_start[key + 1] = write_timeline(layout, key, head, kept_ms, encoded, at, written)
+            encoded_start[key + 1] = write_timeline(
+                work, key, head, kept_ms, context.tiers, context.paging, events.pool, encoded, at, written
+            )
         key, event = key + 1, np.int64(NOT_BEGUN)
     return Position(key, event, used, clock_ms)
 
@@ -501,27 +504,19 @@ def score_keys(
         borders=np.zeros(context.tiers.after_ms.shape[0], np.int64),
         ids=new_known_ids(largest if context.policy.repeats_ms > 0 else 0),
         listed=new_listed_periods(context.features.operation.shape[0] if context.period_room > 0 else 0),
-    )
-    layout = Layout(
-        timeline=work.timeline,
-        directory=directory,
-        tiers=context.tiers,
-        borders=work.borders,
-        paging=context.paging,
-        pool=events.pool,
         stretches=new_stretches(most),
         target=new_directory(target_start, columns),
     )
     done = Position(np.int64(0), np.int64(NOT_BEGUN), np.int64(used), np.int64(NO_CLOCK))
     while done.key < keys:
         done = _take_in_keys(
-            work, layout, events, heads, page_start, context, from_ms, outcomes, rows, encoded, encoded_start, written,
+            work, events, heads, page_start, context, from_ms, outcomes, rows, encoded, encoded_start, written,
             pairs, done,
         )  # fmt: skip
         if done.key < keys:
             if done.used + rules > rows.event.shape[0]:
                 rows = grown(rows, done.used, 2 * rows.event.shape[0] + rules)
-            size, pages = _needed_room(layout, done.key)
+            size, pages = _needed_room(work, done.key)
             encoded = _with_bytes(encoded, encoded_start[done.key], size)
             written = with_page_room(written, size, pages)
             pairs = with_pair_room(pairs, _pair_room(largest + 1, context))

@@ -62,19 +62,6 @@ class Written(NamedTuple):
     end: Int64s
 
 
-class Layout(NamedTuple):
-    """What laying down the timelines of many keys shares."""
-
-    timeline: Timeline  # the cells of the key at hand; changed
-    directory: Directory  # entries of all keys; page numbers are changed
-    tiers: Tiers  # the tiers
-    borders: Int64s  # int64 `(tiers,)`, their borders at the key's clock
-    paging: Paging  # how timelines are cut
-    pool: npt.NDArray[np.uint8]  # uint8, in which the ids lie
-    stretches: Stretches  # room for what is gathered
-    target: Directory  # room for the entries of the new directory
-
-
 @allocating
 def new_written(size, pages):
     """Make room for so many bytes and pages."""
@@ -280,13 +267,16 @@ def _note_page(written: Written, key, page, end):
 
 
 @inlined
-def write_timeline(work: Layout, key, head: HeadFields, kept_ms, heads, at, written: Written):
+def write_timeline(
+    work, key, head: HeadFields, kept_ms, tiers: Tiers, paging: Paging, pool, heads, at, written: Written
+):
     """Lay a timeline down: pages into `written`, the head at a position in `heads`; returns the position after it.
 
-    Events are kept from `kept_ms` on. `heads` has room for `written_bound` bytes, and `written` for the pages.
+    Of `work` are the key's cells, the directory of all keys, the borders of the tiers at the key's clock, and room for
+    stretches and for a new directory. Events are kept from `kept_ms` on. `heads` has room for `written_bound` bytes, and `written` for the pages.
     """
-    timeline, directory, tiers, borders = work.timeline, work.directory, work.tiers, work.borders
-    paging, pool, stretches, target = work.paging, work.pool, work.stretches, work.target
+    timeline, directory, borders = work.timeline, work.directory, work.borders
+    stretches, target = work.stretches, work.target
     _gather(timeline, directory, kept_ms, tiers, borders, stretches)
     start, end = directory.start[key], directory.start[key + 1]
     cells, count, next_page = timeline.size[0], stretches.used[0], head.next_page
