@@ -367,11 +367,12 @@ def _pair_room(cells, context: Context):
 
 
 @leaf
-def _largest_key(heads: Heads, directory: Directory, key_start):
+def _largest_key(heads: Heads, directory: Directory, events: GroupEvents):
     """Return cells that the largest timeline may come to have, and the most pages of one."""
     largest, most = np.int64(0), np.int64(0)
-    for key in range(heads.cells.shape[0]):
-        cells = heads.cells[key] + key_start[key + 1] - key_start[key]
+    for number in range(events.key_start.shape[0] - 1):
+        key = events.first_key + number
+        cells = heads.cells[key] + events.key_start[number + 1] - events.key_start[number]
         for entry in range(directory.start[key], directory.start[key + 1]):
             cells += directory.cells[entry] if directory.is_loaded[entry] else 1
         largest = max(largest, cells)
@@ -428,12 +429,12 @@ def _take_in_keys(
     Returns:
         How far it has come.
     """
-    keys = heads.cells.shape[0]
+    first_key, end_key = events.first_key, events.first_key + events.key_start.shape[0] - 1
     key, event, used, clock_ms = done.key, done.event, done.used, done.clock_ms
-    while key < keys:
-        end = events.key_start[key + 1]
+    while key < end_key:
+        end = events.key_start[key + 1 - first_key]
         if event == NOT_BEGUN:
-            event, clock_ms = events.key_start[key], heads.clock_ms[key]
+            event, clock_ms = events.key_start[key - first_key], heads.clock_ms[key]
             begin(work.edges)
             if context.has_resets:
                 stand_at_resets(work.edges, from_ms, key)
@@ -490,8 +491,9 @@ def score_keys(
         Rows, how many of them are used, the new heads, the pages that were written or go, and pairs: larger ones where
         there was no room.
     """
-    keys, columns, rules = heads.cells.shape[0], context.needs_extremes.shape[0], context.rules.number.shape[0]
-    largest, most = _largest_key(heads, directory, events.key_start)
+    end_key = events.first_key + events.key_start.shape[0] - 1
+    columns, rules = context.needs_extremes.shape[0], context.rules.number.shape[0]
+    largest, most = _largest_key(heads, directory, events)
     target_start = np.zeros(2, np.int64)
     target_start[1] = most + largest // context.paging.page_cells + 2
     work = Work(
@@ -507,13 +509,13 @@ def score_keys(
         stretches=new_stretches(most),
         target=new_directory(target_start, columns),
     )
-    done = Position(np.int64(0), np.int64(NOT_BEGUN), np.int64(used), np.int64(NO_CLOCK))
-    while done.key < keys:
+    done = Position(events.first_key, np.int64(NOT_BEGUN), np.int64(used), np.int64(NO_CLOCK))
+    while done.key < end_key:
         done = _take_in_keys(
             work, events, heads, page_start, context, from_ms, outcomes, rows, encoded, encoded_start, written,
             pairs, done,
         )  # fmt: skip
-        if done.key < keys:
+        if done.key < end_key:
             if done.used + rules > rows.event.shape[0]:
                 rows = grown(rows, done.used, 2 * rows.event.shape[0] + rules)
             size, pages = _needed_room(work, done.key)

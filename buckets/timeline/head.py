@@ -322,27 +322,6 @@ def new_directory(start, columns):
     )
 
 
-@allocating
-def directory_between(directory: Directory, first, end) -> Directory:
-    """Return the directory of keys `[first, end)`, whose entries are those of all keys."""
-    return Directory(
-        directory.start[first : end + 1],
-        directory.page,
-        directory.first_ms,
-        directory.last_ms,
-        directory.cells,
-        directory.event_count,
-        directory.resolution_ms,
-        directory.is_trimmed,
-        directory.is_loaded,
-        directory.is_changed,
-        directory.extremes,
-        directory.plus,
-        directory.minus,
-        directory.nulls,
-    )
-
-
 @leaf
 def push_entry(timeline: Timeline, directory: Directory, entry) -> None:
     """Append a page that is not at hand to the cells of a timeline, as one cell."""
