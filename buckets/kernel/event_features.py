@@ -293,9 +293,7 @@ def append_event_features(work, own, event, time_ms, late_by_ms, context: Contex
         elif features.operation[feature] == ABSENCE:
             found = _find_absence(timeline, edges, features, feature, own)
         elif features.operation[feature] == PERIODS:
-            begin, events = list_periods(
-                timeline, edges, work.listed, feature, time_ms, context, work.borders, pairs
-            )
+            begin, events = list_periods(timeline, edges, work.listed, feature, time_ms, context, work.borders, pairs)
             found = FoundValue(begin, np.int64(0), begin, begin, events, events, events)
         elif features.operation[feature] >= PERCENTILE:
             found = find_ranked(timeline, edges, work.ranked, features, feature, event)

@@ -273,7 +273,8 @@ def write_timeline(
     """Lay a timeline down: pages into `written`, the head at a position in `heads`; returns the position after it.
 
     Of `work` are the key's cells, the directory of all keys, the borders of the tiers at the key's clock, and room for
-    stretches and for a new directory. Events are kept from `kept_ms` on. `heads` has room for `written_bound` bytes, and `written` for the pages.
+    stretches and for a new directory. Events are kept from `kept_ms` on. `heads` has room for `written_bound` bytes,
+    and `written` for the pages.
     """
     timeline, directory, borders = work.timeline, work.directory, work.borders
     stretches, target = work.stretches, work.target
