@@ -31,7 +31,7 @@ class _Loader(yaml.SafeLoader):
         f"{_TAG}seq": SafeConstructor.construct_yaml_seq,
         f"{_TAG}map": SafeConstructor.construct_yaml_map,
         f"{_TAG}null": SafeConstructor.construct_yaml_null,
-        f"{_TAG}str": SafeConstructor.construct_yaml_str,
+        **{f"{_TAG}{kind}": SafeConstructor.construct_yaml_str for kind in ("str", "int", "float", "merge")},
         None: SafeConstructor.construct_undefined,
     }
 
@@ -111,8 +111,6 @@ for _kind, _pattern, _first in (
     ("merge", "<<", ["<"]),
 ):
     _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"(?:{_pattern})\\Z"), _first)
-for _kind in ("int", "float", "merge"):
-    _Loader.add_constructor(f"{_TAG}{_kind}", SafeConstructor.construct_yaml_str)
 _Loader.add_constructor(f"{_TAG}bool", _as_boolean)
 
 

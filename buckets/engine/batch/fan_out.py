@@ -397,10 +397,10 @@ def _partitioned(events: EventColumns, entering: Entering, shards: int) -> Parti
     passed = entering.passed
     if not passed.any():
         return None
-    fields, *layout = _layout(tuple(entering.keys))
+    fields, indices, starts, seeds = _layout(tuple(entering.keys))
     columns = events.attributes | events.measures
     texts = [strings_of(strings(columns[field])) for field in fields]
-    return Partitioned(*assign_shards(concatenated(texts), *layout, passed, shards))
+    return Partitioned(*assign_shards(concatenated(texts), indices, starts, seeds, passed, shards))
 
 
 def _sent(events: EventColumns, group_ids: Sequence[str], partitioned: Partitioned | None) -> SentEvents | None:
