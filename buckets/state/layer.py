@@ -17,6 +17,7 @@ Memory is bounded by the length of the log and the size of the cache, both for w
 """
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +30,7 @@ HISTORY = 16  # How many batches a cache may be behind
 READ_AT_ONCE = 32  # How many segments are read before they are taken in: memory for all of them would be needed else
 SPARE_MOVES = 64
 _NUMBER_BYTES = 8
-_new_text = partial(secrets.token_hex, 8)  # Makes stamps, no two of which are ever the same
+_RANDOM_TEXT = partial(secrets.token_hex, 8)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def _segment_key(number: int) -> bytes:
 
 def begin_log(store: Entries) -> None:
     """Begin the log of a shard whose store already has entries; without a log, a shard counts as empty."""
-    store.put([(LOG, LogManifest(_new_text(), 0, 0, False, ((_new_text(), 0),)).encode())])
+    store.put([(LOG, LogManifest(_RANDOM_TEXT(), 0, 0, False, ((_RANDOM_TEXT(), 0),)).encode())])
 
 
 class Layer(InColumns):
@@ -62,9 +63,15 @@ class Layer(InColumns):
     A layer without a `commit`, as after a failure, leaves nothing behind but a cold cache.
     """
 
-    def __init__(self, store: Entries, caches: Caches, bounds: Bounds) -> None:
-        """Read nothing yet of all entries of the shard."""
-        self._store, self._caches, self._bounds = store, caches, bounds
+    def __init__(
+        self,
+        store: Entries,
+        caches: Caches,
+        bounds: Bounds,
+        new_text: Callable[[], str] = _RANDOM_TEXT,
+    ) -> None:
+        """Read nothing yet of all entries of the shard; `new_text` makes stamps, no two of which are ever the same."""
+        self._store, self._caches, self._bounds, self._new_text = store, caches, bounds, new_text
         self._opened: tuple[ShardCache, LogManifest] | None = None
 
     def read(self, keys: ByteStrings) -> ByteStrings:
@@ -103,7 +110,7 @@ class Layer(InColumns):
         if changed := len(cache.arena.changed):
             segments = cache.append()
             puts, removes, emptied = cache.move_oldest(2 * changed + SPARE_MOVES, self._bounds.log_bytes)
-            cache.stamp = _new_text()
+            cache.stamp = self._new_text()
             history = (*before.history, (cache.stamp, cache.resumes_at))[-HISTORY:]
             is_whole = before.is_whole and not puts
             manifest = LogManifest(cache.lineage, cache.log.first, cache.log.next, is_whole, history)
@@ -123,7 +130,7 @@ class Layer(InColumns):
                 manifest = LogManifest.decode(stored)
                 self._opened = self._followed(manifest), manifest
             else:
-                lineage = _new_text()
+                lineage = self._new_text()
                 self._opened = self._caches.begin(lineage, is_complete=True), LogManifest(lineage, 0, 0, True, ())
         return self._opened
 

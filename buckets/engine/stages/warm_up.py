@@ -4,13 +4,15 @@ Later processes load them from disk.
 """
 
 import re
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import pyarrow as pa
 from numba.core import event
 
 from buckets.byte_strings import ByteStrings
-from buckets.compiled import kernel_files
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
@@ -73,12 +75,20 @@ def warm_up() -> None:
     names.with_prefix(b"k")
 
 
+def _texts(folder: Traversable) -> Iterator[bytes]:
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _texts(each)
+        elif each.name.endswith(".py"):
+            yield each.read_bytes()
+
+
 class _Progress(event.Listener):
     """Prints how many functions of this package are compiled, and of how many."""
 
     def __init__(self) -> None:
         self._names = set[str]()
-        self._all = sum(len(_DECORATED.findall(text)) for text in kernel_files().values())
+        self._all = sum(len(_DECORATED.findall(text)) for text in _texts(files("buckets")))
 
     def on_start(self, event: event.Event) -> None:
         pass
