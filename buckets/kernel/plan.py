@@ -41,7 +41,6 @@ INCLUDE, EXCLUDE, PRORATE = range(3)
 EDGE_POLICIES = {"include": INCLUDE, "exclude": EXCLUDE, "prorate": PRORATE}
 
 _ALWAYS = INT64_MIN, INT64_MAX
-_NO_COLUMNS = (NO_COLUMN,) * MOST_STEPS
 _RISING, _FALLING = (ABOVE, AT_LEAST), (BELOW, AT_MOST)
 _CODES = {">": ABOVE, ">=": AT_LEAST, "<": BELOW, "<=": AT_MOST, "=": EXACTLY, "!=": NOT}
 
@@ -238,7 +237,7 @@ class _Feature(NamedTuple):
     gap_ms: int
     period_steps: tuple[int, int, int]
     on_trial: bool
-    steps: tuple[int, ...] = _NO_COLUMNS
+    steps: tuple[int, ...] = (NO_COLUMN,) * MOST_STEPS
     resetting: int = NO_RULE
     in_effect_ms: tuple[int, int] = _ALWAYS
 
@@ -303,7 +302,7 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
         return _Feature(PAIRS, of, NO_COLUMN, counted, 0, *window, part.on_trial)
     if part.over is not None:
         return _Feature(PERIODS, of, NO_COLUMN, counted, part.operation, *window, part.on_trial)
-    steps = (*(column[track.name] for track in part.steps), *_NO_COLUMNS[len(part.steps) :])
+    steps = (*(column[track.name] for track in part.steps), *[NO_COLUMN] * (MOST_STEPS - len(part.steps)))
     return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial, steps)
 
 
