@@ -233,6 +233,41 @@ def _read_word(typing: Any, data: Any, at: Any) -> Any:
     return types.uint64(data, types.intp), generate
 
 
+def _of_each(function: Callable[..., Any]) -> Any:
+    """Return what gives for a named tuple of arrays one of what a function returns for each of them and two numbers."""
+
+    def of_each(typing: Any, arrays: Any, one: Any, other: Any) -> Any:
+        del typing, one, other
+        two = types.intp, types.intp
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            model, (value, *numbers) = context.data_model_manager[arrays], arguments
+            fields = [(model.field(builder, value, at), *numbers) for at in range(len(arrays.types))]
+            found = [
+                context.compile_internal(builder, function, kind(kind, *two), field)
+                for kind, field in zip(arrays.types, fields, strict=True)
+            ]
+            return context.make_tuple(builder, signature.return_type, found)
+
+        return arrays(arrays, *two), generate
+
+    return intrinsic(of_each)
+
+
+def _grown(array: Any, used: int, size: int) -> Any:
+    """Return a longer array that begins with the same."""
+    larger = np.empty(size, array.dtype)
+    for at in range(used):  # numba compiles a slice's assignment several times as long.
+        larger[at] = array[at]
+    return larger
+
+
+between: Callable[..., Any] = _of_each(lambda array, first, end: array[first:end])
+"""For kernels that allocate: `between(arrays, first, end)` returns the rows `[first, end)` of each array of a named
+tuple, which are the same in memory."""
+grown: Callable[..., Any] = _of_each(_grown)
+"""For kernels that allocate: `grown(arrays, used, size)` returns arrays of one dimension that are so long, of which so
+many numbers are as they were."""
 copy_bytes: Callable[..., None] = intrinsic(_copy_bytes)
 """For kernels: `copy_bytes(target, at, source, start, length)` copies bytes as C's `memcpy` does.
 

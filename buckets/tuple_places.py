@@ -11,7 +11,7 @@ variable that is assigned more than once has a place of its own, into which tupl
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Final
 
 from llvmlite import ir as llvm
@@ -119,11 +119,9 @@ class ArrayTupleModel(models.CompositeModel):
     def field(self, builder: Any, value: Any, at: int) -> Any:
         """Read a field: its value, or the address of a tuple inside this one."""
         place, member = self._place(builder, value, at), self.members[at]
-        return (
-            place
-            if isinstance(member, ArrayTupleModel)
-            else builder.load(place, typ=member.get_value_type(), align=_WORD)
-        )
+        if isinstance(member, ArrayTupleModel):
+            return place
+        return builder.load(place, typ=member.get_value_type(), align=_WORD)
 
     def make(self, builder: Any, values: Iterable[Any]) -> Any:
         """Put fields into a new place, and return its address."""
@@ -196,13 +194,13 @@ def _from_types(original: Any, cls: Any, members: Any, python_class: Any = None)
     return original(cls, members, python_class)
 
 
-def _make_tuple(original: Any, context: Any, builder: Any, kind: Any, values: Any) -> Any:
+def _make_tuple(context: Any, original: Any, builder: Any, kind: Any, values: Any) -> Any:
     if isinstance(kind, ArrayTuple):
         return context.data_model_manager[kind].make(builder, values)
     return original(context, builder, kind, values)
 
 
-def _decorate(original: Any, convention: Any, function: Any, names: Any, kinds: Any, noalias: bool = False) -> None:
+def _decorate(convention: Any, original: Any, function: Any, names: Any, kinds: Any, noalias: bool = False) -> None:
     original(convention, function, names, kinds, noalias)
     arguments = iter(convention.get_arguments(function))
     packer = convention._get_arg_packer(kinds)
@@ -221,7 +219,7 @@ def _is_kept(lower: Any, name: str) -> bool:
     return lower.times_assigned[name] > 1
 
 
-def _load(original: Any, lower: Any, name: str) -> Any:
+def _load(lower: Any, original: Any, name: str) -> Any:
     """Read a variable; of one that will be assigned again a copy, which stays as it is."""
     value = original(lower, name)
     if not _is_kept(lower, name):
@@ -232,7 +230,7 @@ def _load(original: Any, lower: Any, name: str) -> Any:
     return read
 
 
-def _store(original: Any, lower: Any, value: Any, name: str, argidx: int | None = None) -> None:
+def _store(lower: Any, original: Any, value: Any, name: str, argidx: int | None = None) -> None:
     """Assign a variable."""
     if argidx is not None or not _is_kept(lower, name):
         original(lower, value, name, argidx)
@@ -260,11 +258,4 @@ def hand_over_by_address() -> None:
         (Lower, "loadvar", _load),
         (Lower, "storevar", _store),
     ):
-        setattr(owner, name, _in_place_of(getattr(owner, name), method))
-
-
-def _in_place_of(original: Any, method: Callable[..., Any]) -> Callable[..., Any]:
-    def replaced(*arguments: Any, **named: Any) -> Any:
-        return method(original, *arguments, **named)
-
-    return replaced
+        setattr(owner, name, partialmethod(method, getattr(owner, name)))

@@ -56,8 +56,5 @@ def _is_own(folder: Path) -> bool:
 
 def _is_open_to_all(folder: Path) -> bool:
     """Return whether anybody could put another folder in the place of it, of one in it, or of one that it is in."""
-    for each in (folder.resolve(), *folder.resolve().parents):
-        mode = each.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return True
-    return False
+    modes = (each.stat().st_mode for each in (folder.resolve(), *folder.resolve().parents))
+    return any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in modes)

@@ -8,8 +8,7 @@ The way to there is shorter too: kernels have no closures, no list comprehension
 for which numba looks in passes of their own.
 """
 
-from collections.abc import Callable
-from functools import cache
+from functools import cache, partialmethod
 from typing import Any, Final
 
 from llvmlite.binding import Linkage
@@ -83,7 +82,7 @@ def _reached(library: Any, seen: set[Any], found: list[Any]) -> list[Any]:
     return found
 
 
-def _optimize_functions(original: Any, library: Any, module: Any) -> None:
+def _optimize_functions(library: Any, original: Any, module: Any) -> None:
     """Make the functions of a module shorter before they meet others."""
     if not hasattr(library, "is_kernel"):
         return original(library, module)
@@ -95,7 +94,7 @@ def _optimize_functions(original: Any, library: Any, module: Any) -> None:
     return None
 
 
-def _optimize_module(original: Any, library: Any) -> None:
+def _optimize_module(library: Any, original: Any) -> None:
     """Optimise a kernel with all that it reaches."""
     if not hasattr(library, "is_kernel"):
         return original(library)
@@ -163,14 +162,10 @@ def _counted_member(model: Any, builder: Any) -> list[tuple[Any, Any]]:
     return [(model.get_type("meminfo"), lambda value: model.get(builder, value, "meminfo"))]
 
 
-def _in_place_of(original: Any, method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: method(original, *arguments)
-
-
 def compile_as_a_whole() -> None:
     """Have numba do so from now on."""
     for name, method in (("_optimize_functions", _optimize_functions), ("_optimize_final_module", _optimize_module)):
-        setattr(CPUCodeLibrary, name, _in_place_of(getattr(CPUCodeLibrary, name), method))
+        setattr(CPUCodeLibrary, name, partialmethod(method, getattr(CPUCodeLibrary, name)))
     CPUCodeLibrary.add_linking_library = _add_linking_library
     CPUCodeLibrary.finalize = _finalize
     CPUContext.get_executable = _get_executable

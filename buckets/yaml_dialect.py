@@ -30,6 +30,8 @@ class _Loader(yaml.SafeLoader):
     yaml_constructors: ClassVar[dict[str | None, Callable[..., Any]]] = {
         f"{_TAG}seq": SafeConstructor.construct_yaml_seq,
         f"{_TAG}map": SafeConstructor.construct_yaml_map,
+        f"{_TAG}null": SafeConstructor.construct_yaml_null,
+        **{f"{_TAG}{kind}": SafeConstructor.construct_yaml_str for kind in ("str", "int", "float", "merge")},
         None: SafeConstructor.construct_undefined,
     }
 
@@ -96,14 +98,6 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
-def _as_text(loader: _Loader, node: ScalarNode) -> str:
-    return str(loader.construct_scalar(node))
-
-
-def _as_null(loader: _Loader, node: ScalarNode) -> None:
-    loader.construct_scalar(node)
-
-
 def _as_boolean(loader: _Loader, node: ScalarNode) -> bool:
     text = str(loader.construct_scalar(node)).lower()
     if text not in ("true", "false"):
@@ -117,9 +111,6 @@ for _kind, _pattern, _first in (
     ("merge", "<<", ["<"]),
 ):
     _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"(?:{_pattern})\\Z"), _first)
-for _kind in ("str", "int", "float", "merge"):
-    _Loader.add_constructor(f"{_TAG}{_kind}", _as_text)
-_Loader.add_constructor(f"{_TAG}null", _as_null)
 _Loader.add_constructor(f"{_TAG}bool", _as_boolean)
 
 

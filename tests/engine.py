@@ -9,14 +9,16 @@ import numpy as np
 
 from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
+from buckets.kernel.group_plans import join_plans
 from buckets.kernel.keyed_events import KeyedEvents, no_events
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, UNJUDGED
 from buckets.kernel.plan import plan_group
-from buckets.kernel.score import NO_RESET, score
+from buckets.kernel.score import score_all
 from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
-from buckets.timeline.inspection import ANY_GENERATION, TimelineView, pages_of, read_heads, view_timeline
+from buckets.timeline.head import FROM_THE_BEGINNING
+from buckets.timeline.inspection import TimelineView, pages_of, read_heads, view_timeline
 from buckets.timeline.tiers import Paging
 from tests.oracle import Bounds, Cell, Event, Outcome, Result, combined, folded, tiers_of
 from tests.strategies import SCHEMA
@@ -53,7 +55,7 @@ class Engine:
         self.paging = paging
         self.store: dict[str, bytes] = {}
         self.pages: dict[tuple[str, int], bytes] = {}
-        self.reset_ms: dict[str, np.ndarray] = {}
+        self.from_ms: dict[str, np.ndarray] = {}
         self.settings(**settings)
 
     def settings(self, **settings: Any) -> None:
@@ -123,20 +125,24 @@ class Engine:
         heads = ByteStrings.of([self.store.get(key, b"") for key in keys])
         before = heads.to_list()
 
-        def read_pages(wanted):
-            return [self.pages[keys[key], number] for key, number in wanted]
+        def read_pages(of_keys, numbers):
+            wanted = zip(of_keys.tolist(), numbers.tolist(), strict=True)
+            return ByteStrings.of([self.pages[keys[key], number] for key, number in wanted])
 
-        never = np.full(len(self.plan.resetting), NO_RESET)
-        reset_ms = np.array([self.reset_ms.get(key, never) for key in keys], np.int64).reshape(len(keys), len(never))
-        scored = score(self.plan, heads, read_pages, events, emit_all, self.paging, reset_ms=reset_ms)
+        never = np.full(len(self.plan.resetting), FROM_THE_BEGINNING)
+        from_ms = np.array([self.from_ms.get(key, never) for key in keys], np.int64).reshape(len(keys), len(never))
+        plans, resets = [self.plan], {0: from_ms}
+        joined = join_plans(plans)
+        groups = score_all(plans, joined, heads, read_pages, events, emit_all, self.paging, from_ms=resets)
+        scored, pages = groups.of_group(0), groups.pages
         assert heads.to_list() == before
-        self.reset_ms.update(zip(keys, scored.reset_ms, strict=False))
-        self.store.update(zip(keys, scored.heads.to_list(), strict=True))
-        for page in scored.pages:
-            if page.data is None:
-                del self.pages[keys[page.key], page.number]
+        self.from_ms.update(zip(keys, scored.from_ms, strict=False))
+        self.store.update(zip(keys, groups.heads.to_list(), strict=True))
+        for key, number, data in zip(pages.keys.tolist(), pages.numbers.tolist(), pages.data.to_list(), strict=True):
+            if data:
+                self.pages[keys[key], number] = data
             else:
-                self.pages[keys[page.key], page.number] = page.data
+                del self.pages[keys[key], number]
         return scored
 
     def _shown(self, rule: int, whole: int, micro: int, events: int) -> Decimal | None:
@@ -190,7 +196,7 @@ class Engine:
     def _check_directory(self, key: str) -> None:
         head, view = self.store[key], self.view(key)
         columns = len(self.plan.group.measures)
-        _, directory = read_heads(*ByteStrings.of([head]), ANY_GENERATION, columns)
+        _, directory = read_heads(*ByteStrings.of([head]), columns)
         times = [(cell.first_ms, cell.last_ms) for cell in view.cells]
         assert times == sorted(times)
         assert [last for _, last in times] == sorted(last for _, last in times)

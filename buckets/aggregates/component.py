@@ -22,6 +22,8 @@ ColumnKind = Literal[
 """What a timeline keeps of an event for a feature: the field's value, 1 for an event that counts, a value that is
 neutral for min or max for one that does not, 32 bits of a square, or a half of what tells values apart: a text's digest
 of 126 bits, or a number and 0."""
+SQUARES: Final[tuple[ColumnKind, ...]] = ("square_0", "square_1", "square_2", "square_3")
+"""The four words of a square, the lowest first."""
 Integers = npt.NDArray[Any]  # int64, or Python integers where 64 bits may not be enough
 
 

@@ -65,7 +65,7 @@ class OverPeriods(Aggregate):
                 [events.times_ms[index] for index in here], [events.values[index] for index in here], None, end_ms
             )
             value = self._of_each.plain(own, scale).shown
-            if value is None and self._is_never_null:
+            if value is None and self._of_each.adds_up:
                 value = Decimal(0)
             if value is not None:
                 values.append((begin_ms, int(Fraction(value) * 10 ** self._scale(scale))))
@@ -78,11 +78,6 @@ class OverPeriods(Aggregate):
         """Return between what a value lies: it is not negative where no value of its field is."""
         is_positive = not self._of_each.takes or field.lower >= 0
         return self._over.value_range(ValueRange(Decimal(0)) if is_positive else ValueRange(), reach_ms, False)
-
-    @property
-    def _is_never_null(self) -> bool:
-        """Whether a period without events has a value, which is 0: so it is with what adds up."""
-        return self._of_each.adds_up
 
     def _scale(self, scale: int) -> int:
         """Return the digits of what each period comes to."""

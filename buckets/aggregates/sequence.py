@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from buckets.aggregates.aggregate import Aggregate, Own, Values
+from buckets.aggregates.aggregate import Aggregate, Own, Values, as_values
 from buckets.aggregates.component import SEQUENCE, Component, Computed
 from buckets.aggregates.plain import CountedEvents, PlainValue
 
@@ -55,18 +53,7 @@ class _Sequence(Aggregate):
     needs_own_event = True
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
-        found = computed[_SEQUENCE]
-        everywhere = np.ones(len(found.whole), np.bool_)
-        return Values(
-            scaled=found.whole,
-            scale=0,
-            valid=everywhere,
-            lower=found.lower_whole,
-            upper=found.upper_whole,
-            may_be_null=~everywhere,
-            exact=found.exact,
-            kind="boolean",
-        )
+        return as_values(computed[_SEQUENCE], None, 0)._replace(kind="boolean")
 
     def plain(self, events: CountedEvents, scale: int) -> PlainValue:
         is_last = False

@@ -134,11 +134,8 @@ class _Last(_Kept):
         return np.maximum(computed[self._component].event_count, own.counts() & own.has_value())
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
-        before, itself, value = (
-            _of_event(computed[self._component], own.scale),
-            own.counts() & own.has_value(),
-            own.value(),
-        )
+        before = _of_event(computed[self._component], own.scale)
+        itself, value = own.counts() & own.has_value(), own.value()
         return Values(
             scaled=np.where(itself, value, before.scaled),
             scale=own.scale,
@@ -202,15 +199,8 @@ class _CountDistinct(Aggregate):
 
 def _of_event(component: Computed, scale: int) -> Values:
     """Return the value of a field in an event that the kernel has found."""
-    return Values(
-        scaled=component.whole,
-        scale=scale,
-        valid=component.event_count > 0,
-        lower=component.lower_whole,
-        upper=component.upper_whole,
-        may_be_null=component.count_lower == 0,
-        exact=component.exact,
-    )
+    values = as_values(component, None, scale)
+    return values._replace(valid=component.event_count > 0, may_be_null=component.count_lower == 0)
 
 
 def _middle(values: Sequence[int]) -> Fraction:

@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 
 from buckets.aggregates.aggregate import Aggregate, Own, ValueRange, Values
-from buckets.aggregates.component import EVENTS, SUM, Component, Computed, EventCounts, fitted, with_value
+from buckets.aggregates.component import EVENTS, SQUARES, SUM, Component, Computed, EventCounts, fitted, with_value
 from buckets.aggregates.plain import ENOUGH_DIGITS, NO_EVENT, CountedEvents, PlainValue, plain_number
 from buckets.numbers.fixed_point import half_to_even
 
 _SUM = Component(SUM, "value")
-_SQUARES: Final[list[Component]] = [Component(SUM, part) for part in ("square_0", "square_1", "square_2", "square_3")]
+_SQUARES: Final = [Component(SUM, part) for part in SQUARES]
 _DIGITS: Final = 6
 _ONE_EVENT: Final = PlainValue(None, None, "only one event in its window counts, and it takes two")
 Quotient = Callable[[int, int], int]  # Makes a value of a numerator and a denominator, in units of the field squared

@@ -25,7 +25,7 @@ from buckets.errors import BucketsError
 from buckets.json_text import write_json
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.score import NO_RESET, Scored, chosen_rows
+from buckets.kernel.score import Scored, chosen_rows
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS, VARIANT_HELD_ALERTS
 from buckets.rules.group import Group
 from buckets.rules.policies import (
@@ -40,7 +40,7 @@ from buckets.rules.policies import (
     quiet_until_ms,
 )
 from buckets.rules.rule import ALWAYS_MS, WHOLE_SHARE, Rule
-from buckets.timeline.head import NO_CLOCK
+from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK
 
 ENTRY_VERSION = 1
 
@@ -152,8 +152,11 @@ class PolicyState:
 
 
 def read_resets(plan: GroupPlan, state: PolicyState, keys: int) -> Int64s:
-    """Return when each of the plan's resetting rules last fired, int64 `(keys, rules)`; NO_RESET for never."""
-    reset_ms = np.full((keys, len(plan.resetting)), NO_RESET, np.int64)
+    """Return the first time that counts since each of the plan's resetting rules last fired, int64 `(keys, rules)`.
+
+    It is FROM_THE_BEGINNING where one never did.
+    """
+    from_ms = np.full((keys, len(plan.resetting)), FROM_THE_BEGINNING)
     if plan.resetting:
         state.read(range(keys))
     for column, rule in enumerate(plan.resetting):
@@ -161,8 +164,8 @@ def read_resets(plan: GroupPlan, state: PolicyState, keys: int) -> Int64s:
         for key in range(keys):
             last_ms = state.of(key, rule_id).reset_ms
             if last_ms is not None:
-                reset_ms[key, column] = last_ms
-    return reset_ms
+                from_ms[key, column] = last_ms + 1
+    return from_ms
 
 
 def keep_resets(plan: GroupPlan, state: PolicyState, before_ms: Int64s, after_ms: Int64s) -> None:
@@ -170,7 +173,7 @@ def keep_resets(plan: GroupPlan, state: PolicyState, before_ms: Int64s, after_ms
     if not plan.resetting:
         return
     for key, column in np.argwhere(before_ms != after_ms).tolist():
-        rule_id, last_ms = plan.rules[plan.resetting[column]].rule_id, int(after_ms[key, column])
+        rule_id, last_ms = plan.rules[plan.resetting[column]].rule_id, int(after_ms[key, column]) - 1
         state.put(key, rule_id, state.of(key, rule_id)._replace(reset_ms=last_ms), last_ms)
 
 

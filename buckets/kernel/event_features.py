@@ -25,11 +25,11 @@ from buckets.aggregates.component import (
 from buckets.compiled import inlined, leaf
 from buckets.kernel.context import Context
 from buckets.kernel.listed_pairs import Pairs, list_pairs
-from buckets.kernel.listed_periods import ListedPeriods, list_periods
+from buckets.kernel.listed_periods import list_periods
 from buckets.kernel.plan import NO_COLUMN, FeatureArrays
 from buckets.kernel.ranked_values import DistinctValues, RankedValues, count_distinct, count_ranked, ranked_value
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.window_edges import Edges
+from buckets.kernel.window_edges import Edges, counted_at_edge, counted_in
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import join_within
 from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_null, is_raw, total
@@ -96,7 +96,7 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
         upper = timeline.last_ms[cell] if is_time else timeline.extremes[1, column, cell]
     value, is_raw_text = upper, not is_time and timeline.is_text[column] and is_found and is_raw(timeline, cell)
     nulls = np.int64(0) if is_time else edges.nulls[column, window]
-    some_count = edges.is_uncertain[window] and _counted_at_edge(edges, counted, window) > nulls
+    some_count = edges.is_uncertain[window] and counted_at_edge(edges, counted, window) > nulls
     if some_count and (is_first or not is_found):
         least = edges.first_ms[window] if is_time else edges.extremes[0, column, window]
         value = edges.last_ms[window] if is_time else edges.extremes[1, column, window]
@@ -112,35 +112,12 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
 
 
 @leaf
-def _counted_at_edge(edges: Edges, counted, window):
-    """Return how many events of a window's stretch count."""
-    if counted < 0:
-        return edges.event_count[window]
-    return join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
-
-
-@inlined
-def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature):
-    """Return how many events with a value a feature surely counts in its window, and how many more it may."""
-    window, counted, column = features.window[feature], features.counted[feature], features.measure[feature]
-    inside, end = edges.inside[window], edges.last[window]
-    events = timeline.prefix_count[end] - timeline.prefix_count[inside]
-    if counted >= 0:
-        events, _ = total(timeline, counted, inside, end)
-    events -= timeline.total_nulls[column, end] - timeline.total_nulls[column, inside]
-    maybe = _counted_at_edge(edges, counted, window) - edges.nulls[column, window]
-    if not edges.is_uncertain[window]:
-        maybe = np.int64(0)
-    return events, maybe
-
-
-@leaf
 def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, own):
     """Find what a feature says whose operation comes after MAX, up to COUNT_DISTINCT."""
     if features.operation[feature] != COUNT_DISTINCT:
         return _find_one(timeline, edges, features, feature, own)
     different, known = count_distinct(timeline, edges, distinct, features, feature)
-    events, maybe = counted_in(timeline, edges, features, feature)
+    events, maybe = counted_in(timeline, edges, features, feature, features.measure[feature])
     upper, lower = different + (events - known) + maybe, max(different, min(events, np.int64(1)))
     return FoundValue(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
 
@@ -184,7 +161,7 @@ def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
 def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, event):
     """Find what a feature says whose operation is a percentile, the median or the mode."""
     known = count_ranked(timeline, edges, ranked, features, feature, event)
-    events, maybe = counted_in(timeline, edges, features, feature)
+    events, maybe = counted_in(timeline, edges, features, feature, features.measure[feature])
     value, micro = np.int64(0), np.int64(0)
     if known > 0:
         value, micro = _value(ranked, features, feature, known)
@@ -295,27 +272,13 @@ def _append_rows(found: FoundValue, features: FeatureArrays, feature, numbers, e
 
 
 @leaf
-def append_event_features(
-    timeline: Timeline,
-    edges: Edges,
-    distinct: DistinctValues,
-    ranked: RankedValues,
-    own,
-    event,
-    time_ms,
-    late_by_ms,
-    context: Context,
-    rows: Rows,
-    used,
-    pairs: Pairs,
-    listed: ListedPeriods,
-    borders,
-):
+def append_event_features(work, own, event, time_ms, late_by_ms, context: Context, rows: Rows, used, pairs: Pairs):
     """Append a row for each rule of each such feature whose window has all its events; returns the number of rows used.
 
-    `own` is the event's cell; of one that only asks, where it would stand. A row of a feature of pairs or periods says
-    where in the list these begin.
+    `work` is as the kernel has it. `own` is the event's cell; of one that only asks, where it would stand. A row of a
+    feature of pairs or periods says where in the list these begin.
     """
+    timeline, edges = work.timeline, work.edges
     features, numbers = context.features, context.rules.number
     for feature in range(features.operation.shape[0]):
         if late_by_ms > features.patience_ms[feature] or features.operation[feature] <= MAX:
@@ -330,11 +293,11 @@ def append_event_features(
         elif features.operation[feature] == ABSENCE:
             found = _find_absence(timeline, edges, features, feature, own)
         elif features.operation[feature] == PERIODS:
-            begin, events = list_periods(timeline, edges, listed, feature, time_ms, context, borders, pairs)
+            begin, events = list_periods(timeline, edges, work.listed, feature, time_ms, context, work.borders, pairs)
             found = FoundValue(begin, np.int64(0), begin, begin, events, events, events)
         elif features.operation[feature] >= PERCENTILE:
-            found = find_ranked(timeline, edges, ranked, features, feature, event)
+            found = find_ranked(timeline, edges, work.ranked, features, feature, event)
         else:
-            found = find_single(timeline, edges, distinct, features, feature, own)
+            found = find_single(timeline, edges, work.distinct, features, feature, own)
         used = _append_rows(found, features, feature, numbers, event, rows, used)
     return used

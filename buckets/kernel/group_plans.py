@@ -11,7 +11,7 @@ import numpy as np
 
 from buckets.aggregates.component import MAX, PAIRS
 from buckets.arrays import Flags, Int64s, starts_of
-from buckets.compiled import allocating
+from buckets.compiled import allocating, between
 from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.listed_periods import period_room
 from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays, Windows
@@ -88,37 +88,11 @@ _NUMBERS["generation"] = attrgetter("group.generation")
 @allocating
 def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
     """Return what stays the same while the events of a group are scored."""
-    features, rules, tiers = plans.features, plans.rules, plans.tiers
-    a, b = plans.feature_start[group], plans.feature_start[group + 1]
-    c, d = plans.rule_start[group], plans.rule_start[group + 1]
-    e, f = plans.tier_start[group], plans.tier_start[group + 1]
     window, window_end = plans.window_start[group], plans.window_start[group + 1]
+    column, column_end = plans.column_start[group], plans.column_start[group + 1]
     return Context(
-        FeatureArrays(
-            features.operation[a:b],
-            features.measure[a:b],
-            features.second[a:b],
-            features.counted[a:b],
-            features.parameter[a:b],
-            features.steps[a:b],
-            features.window[a:b],
-            features.patience_ms[a:b],
-            features.on_trial[a:b],
-            features.resets[a:b],
-            features.resets_from_ms[a:b],
-            features.resets_until_ms[a:b],
-            features.rules_from[a:b],
-            features.falling_from[a:b],
-            features.other_from[a:b],
-            features.rules_end[a:b],
-        ),
-        RuleArrays(
-            rules.number[c:d],
-            rules.is_average[c:d],
-            rules.comparison[c:d],
-            rules.limit_whole[c:d],
-            rules.limit_digits[c:d],
-        ),
+        between(plans.features, plans.feature_start[group], plans.feature_start[group + 1]),
+        between(plans.rules, plans.rule_start[group], plans.rule_start[group + 1]),
         Windows(
             plans.windows.reach_ms[window:window_end],
             plans.windows.until_ms[window:window_end],
@@ -134,9 +108,9 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
             plans.windows.is_plain[window:window_end],
         ),
         plans.cells_read[window:window_end],
-        plans.needs_extremes[plans.column_start[group] : plans.column_start[group + 1]],
-        plans.is_text[plans.column_start[group] : plans.column_start[group + 1]],
-        Tiers(tiers.after_ms[e:f], tiers.resolution_ms[e:f]),
+        plans.needs_extremes[column:column_end],
+        plans.is_text[column:column_end],
+        between(plans.tiers, plans.tier_start[group], plans.tier_start[group + 1]),
         Policy(
             plans.horizon_ms[group],
             plans.late[group],

@@ -26,7 +26,7 @@ import numpy as np
 
 from buckets.aggregates.component import MODE
 from buckets.arrays import Int64s
-from buckets.compiled import allocating, copy_bytes, inlined, leaf
+from buckets.compiled import allocating, copy_bytes, grown, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, learn_ids, new_known_ids
 from buckets.kernel.event_features import append_event_features
@@ -51,13 +51,13 @@ from buckets.kernel.ranked_values import (
     new_ranked_values,
     share_texts,
 )
-from buckets.kernel.result_rows import Rows, cut_at_resets, keep_resets, reset_fired, stand_at_resets, with_room
+from buckets.kernel.result_rows import Rows, cut_at_resets, keep_resets, reset_fired, stand_at_resets
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, HeadFields, new_directory
 from buckets.timeline.inspection import Heads, load_timeline
 from buckets.timeline.layout import (
-    Layout,
+    Stretches,
     Written,
     has_page_room,
     new_stretches,
@@ -102,6 +102,8 @@ class Work(NamedTuple):
     borders: Int64s  # int64 `(tiers,)`, where each tier begins at the key's clock
     ids: KnownIds  # the ids of the key's single events, where duplicates may have another time
     listed: ListedPeriods  # the periods that have been listed
+    stretches: Stretches  # room for what is gathered of a timeline that is laid down
+    target: Directory  # room for the entries of its new directory
 
 
 @leaf
@@ -253,29 +255,6 @@ def _take_out(work: Work, cell, replaces, id_before, length_before):
         forget_stretches(work.edges)
 
 
-@inlined
-def _append_features(work: Work, own, event, time_ms, late_by_ms, context: Context, rows: Rows, used, pairs: Pairs):
-    """Append the rows of features of single events, if there are any; returns the number of rows used."""
-    if not context.has_event_features:
-        return used
-    return append_event_features(
-        work.timeline,
-        work.edges,
-        work.distinct,
-        work.ranked,
-        own,
-        event,
-        time_ms,
-        late_by_ms,
-        context,
-        rows,
-        used,
-        pairs,
-        work.listed,
-        work.borders,
-    )
-
-
 @leaf
 def _answer(
     work: Work, events: GroupEvents, event, clock_ms, context: Context, rows: Rows, used, pairs: Pairs, outcomes
@@ -303,7 +282,9 @@ def _answer(
         outcomes.code[event] = OVERFLOW
         outcomes.rule[event] = overflowed
         return used
-    return _append_features(work, after, event, time_ms, late_by_ms, context, rows, used_now, pairs)
+    if not context.has_event_features:
+        return used_now
+    return append_event_features(work, after, event, time_ms, late_by_ms, context, rows, used_now, pairs)
 
 
 @inlined
@@ -362,7 +343,10 @@ def _take_in(
             clock_ms = max(clock_ms, time_ms)
             continue
         if overflowed < 0:
-            used_now = _append_features(work, cell, current, time_ms, late_by_ms, context, rows, used_now, pairs)
+            if context.has_event_features:
+                used_now = append_event_features(
+                    work, cell, current, time_ms, late_by_ms, context, rows, used_now, pairs
+                )
             if context.has_resets:
                 reset_fired(work.edges, context, rows, used, used_now, time_ms)
             used, clock_ms = used_now, max(clock_ms, time_ms)
@@ -383,11 +367,12 @@ def _pair_room(cells, context: Context):
 
 
 @leaf
-def _largest_key(heads: Heads, directory: Directory, key_start):
+def _largest_key(heads: Heads, directory: Directory, events: GroupEvents):
     """Return cells that the largest timeline may come to have, and the most pages of one."""
     largest, most = np.int64(0), np.int64(0)
-    for key in range(heads.cells.shape[0]):
-        cells = heads.cells[key] + key_start[key + 1] - key_start[key]
+    for number in range(events.key_start.shape[0] - 1):
+        key = events.first_key + number
+        cells = heads.cells[key] + events.key_start[number + 1] - events.key_start[number]
         for entry in range(directory.start[key], directory.start[key + 1]):
             cells += directory.cells[entry] if directory.is_loaded[entry] else 1
         largest = max(largest, cells)
@@ -406,10 +391,10 @@ def _with_bytes(encoded, used, needed):
 
 
 @inlined
-def _needed_room(layout: Layout, key):
+def _needed_room(work: Work, key):
     """Return bytes and pages for which there has to be room before a key's timeline is laid down."""
-    entries = layout.directory.start[key + 1] - layout.directory.start[key]
-    return written_bound(layout.timeline, entries), layout.target.page.shape[0] + entries
+    entries = work.directory.start[key + 1] - work.directory.start[key]
+    return written_bound(work.timeline, entries), work.target.page.shape[0] + entries
 
 
 @leaf
@@ -424,7 +409,6 @@ def _share_texts(work: Work, context: Context, first, pool):
 @leaf
 def _take_in_keys(
     work: Work,
-    layout: Layout,
     events: GroupEvents,
     heads: Heads,
     page_start,
@@ -445,12 +429,12 @@ def _take_in_keys(
     Returns:
         How far it has come.
     """
-    keys = heads.cells.shape[0]
+    first_key, end_key = events.first_key, events.first_key + events.key_start.shape[0] - 1
     key, event, used, clock_ms = done.key, done.event, done.used, done.clock_ms
-    while key < keys:
-        end = events.key_start[key + 1]
+    while key < end_key:
+        end = events.key_start[key + 1 - first_key]
         if event == NOT_BEGUN:
-            event, clock_ms = events.key_start[key], heads.clock_ms[key]
+            event, clock_ms = events.key_start[key - first_key], heads.clock_ms[key]
             begin(work.edges)
             if context.has_resets:
                 stand_at_resets(work.edges, from_ms, key)
@@ -463,7 +447,7 @@ def _take_in_keys(
             if context.has_event_features:
                 _share_texts(work, context, event, events.pool)
         event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, pairs, outcomes)
-        at, (size, pages) = encoded_start[key], _needed_room(layout, key)
+        at, (size, pages) = encoded_start[key], _needed_room(work, key)
         if event < end or at + size > encoded.shape[0] or not has_page_room(written, size, pages):
             return Position(key, event, used, clock_ms)
         if context.has_resets:
@@ -474,11 +458,13 @@ def _take_in_keys(
             # No window of an event that is still to come reaches further back than the horizon.
             since_ms = np.int64(FROM_THE_BEGINNING)
         head = HeadFields(clock_ms, since_ms, context.generation, heads.next_page[key], False)
-        if clock_ms == NO_CLOCK and heads.start[key] == heads.start[key + 1]:
+        if clock_ms == NO_CLOCK and not heads.is_there[key]:
             encoded_start[key + 1] = at  # Nothing but what asked has arrived.
         else:
             kept_ms = kept_from_ms(context.tiers, clock_ms, context.policy.horizon_ms)
-            encoded_start[key + 1] = write_timeline(layout, key, head, kept_ms, encoded, at, written)
+            encoded_start[key + 1] = write_timeline(
+                work, key, head, kept_ms, context.tiers, context.paging, events.pool, encoded, at, written
+            )
         key, event = key + 1, np.int64(NOT_BEGUN)
     return Position(key, event, used, clock_ms)
 
@@ -505,8 +491,9 @@ def score_keys(
         Rows, how many of them are used, the new heads, the pages that were written or go, and pairs: larger ones where
         there was no room.
     """
-    keys, columns, rules = heads.cells.shape[0], context.needs_extremes.shape[0], context.rules.number.shape[0]
-    largest, most = _largest_key(heads, directory, events.key_start)
+    end_key = events.first_key + events.key_start.shape[0] - 1
+    columns, rules = context.needs_extremes.shape[0], context.rules.number.shape[0]
+    largest, most = _largest_key(heads, directory, events)
     target_start = np.zeros(2, np.int64)
     target_start[1] = most + largest // context.paging.page_cells + 2
     work = Work(
@@ -519,26 +506,19 @@ def score_keys(
         borders=np.zeros(context.tiers.after_ms.shape[0], np.int64),
         ids=new_known_ids(largest if context.policy.repeats_ms > 0 else 0),
         listed=new_listed_periods(context.features.operation.shape[0] if context.period_room > 0 else 0),
-    )
-    layout = Layout(
-        timeline=work.timeline,
-        directory=directory,
-        tiers=context.tiers,
-        borders=work.borders,
-        paging=context.paging,
-        pool=events.pool,
         stretches=new_stretches(most),
         target=new_directory(target_start, columns),
     )
-    done = Position(np.int64(0), np.int64(NOT_BEGUN), np.int64(used), np.int64(NO_CLOCK))
-    while done.key < keys:
+    done = Position(events.first_key, np.int64(NOT_BEGUN), np.int64(used), np.int64(NO_CLOCK))
+    while done.key < end_key:
         done = _take_in_keys(
-            work, layout, events, heads, page_start, context, from_ms, outcomes, rows, encoded, encoded_start, written,
+            work, events, heads, page_start, context, from_ms, outcomes, rows, encoded, encoded_start, written,
             pairs, done,
         )  # fmt: skip
-        if done.key < keys:
-            rows = with_room(rows, done.used, rules)
-            size, pages = _needed_room(layout, done.key)
+        if done.key < end_key:
+            if done.used + rules > rows.event.shape[0]:
+                rows = grown(rows, done.used, 2 * rows.event.shape[0] + rules)
+            size, pages = _needed_room(work, done.key)
             encoded = _with_bytes(encoded, encoded_start[done.key], size)
             written = with_page_room(written, size, pages)
             pairs = with_pair_room(pairs, _pair_room(largest + 1, context))

@@ -1,7 +1,7 @@
 """The events of a micro-batch that a shard scores, each once; and which timelines need not be laid down again."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,10 +56,6 @@ class KeyedEvents(NamedTuple):
             ways=self.ways[first_event:end_event],
         )
 
-    def with_arrays(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "KeyedEvents":
-        """Return the same with each array changed, but the ids."""
-        return KeyedEvents._make(each if isinstance(each, ByteStrings) else change(each) for each in self)
-
     @classmethod
     def of_group(
         cls, key_start: Int64s, times_ms: Int64s, values: Int64s, nulls: Flags, ids: ByteStrings
@@ -99,6 +95,7 @@ def no_events(keys: int, columns: int) -> KeyedEvents:
 class GroupEvents(NamedTuple):
     """The events of one group: key by key, each key's in arrival order."""
 
+    first_key: np.int64  # where its keys begin among those of all groups
     key_start: Int64s  # int64 `(keys + 1,)`, where each key's events begin
     times_ms: Int64s  # int64 `(events,)`
     values: Int64s  # int64 `(columns, events)`, in the order of the group's layout
@@ -117,6 +114,7 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
     first_column, end_column = plans.column_start[events.plan[group]], plans.column_start[events.plan[group] + 1]
     size, columns, ids = end - first, end_column - first_column, events.ids.start
     of_group = GroupEvents(
+        first_key,
         np.empty(end_key - first_key + 1, np.int64),
         np.empty(size, np.int64),
         np.zeros((columns, size), np.int64),

@@ -17,12 +17,12 @@ from buckets.arrays import Int64s
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.context import Context
 from buckets.kernel.listed_pairs import Pairs
-from buckets.kernel.plan import EXCLUDE, FeatureArrays, Windows
-from buckets.kernel.window_edges import UNKNOWN, Edges, find_border, hold_between, step_at, step_begin
+from buckets.kernel.plan import EXCLUDE, NO_COLUMN, FeatureArrays, Windows
+from buckets.kernel.window_edges import UNKNOWN, Edges, counted_in, find_border, hold_between, step_at, step_begin
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.numbers.wide_sum import join_within, quotient, rounded
+from buckets.numbers.wide_sum import quotient, rounded
 from buckets.timeline.tiers import width_at
-from buckets.timeline.timeline import Timeline, total
+from buckets.timeline.timeline import Timeline
 
 MAYBE, VALUE, LOWER, UPPER, EVENTS, FEWEST, MOST, SIZE = 0, 1, 3, 5, 7, 8, 9, 10
 NO_PERIODS = -1
@@ -110,7 +110,8 @@ def _write(timeline: Timeline, edges: Edges, context: Context, feature, pairs: P
     features, listed = context.features, pairs.listed
     operation, column, window = features.parameter[feature], features.measure[feature], features.window[feature]
     takes_maybe = context.policy.edge != EXCLUDE
-    fewest, maybe = _counted(timeline, edges, features, feature)
+    of = np.int64(NO_COLUMN) if operation == COUNT else column
+    fewest, maybe = counted_in(timeline, edges, features, feature, of)
     events = fewest + maybe if takes_maybe else fewest
     listed[at + EVENTS], listed[at + FEWEST], listed[at + MOST] = events, fewest, fewest + maybe
     for word in range(VALUE, EVENTS):
@@ -160,21 +161,3 @@ def _write_extremes(timeline: Timeline, edges: Edges, operation, column, window,
     if fewest > 0:
         lower, upper = min(certain, possible), max(certain, possible)
     listed[at + LOWER], listed[at + UPPER] = lower, upper
-
-
-@leaf
-def _counted(timeline: Timeline, edges: Edges, features: FeatureArrays, feature):
-    """Return how many events a feature surely counts where its window stands, and how many more it may."""
-    window, counted, column = features.window[feature], features.counted[feature], features.measure[feature]
-    inside, end, maybe = edges.inside[window], edges.last[window], np.int64(0)
-    events = timeline.prefix_count[end] - timeline.prefix_count[inside]
-    if counted >= 0:
-        events, _ = total(timeline, counted, inside, end)
-    if edges.is_uncertain[window]:
-        maybe = edges.event_count[window]
-        if counted >= 0:
-            maybe = join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
-    if features.parameter[feature] != COUNT:
-        events -= timeline.total_nulls[column, end] - timeline.total_nulls[column, inside]
-        maybe -= edges.nulls[column, window] if edges.is_uncertain[window] else 0
-    return events, maybe

@@ -16,7 +16,7 @@ Pages of the last two kinds are marked as changed: they are written again.
 
 import numpy as np
 
-from buckets.compiled import allocating, compiled, leaf
+from buckets.compiled import between, compiled, leaf
 from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, FIRST_VALUE, Context
 from buckets.kernel.group_plans import GroupPlans, context_of
 from buckets.kernel.kernel import score_keys
@@ -27,9 +27,9 @@ from buckets.kernel.plan import EVALUATE
 from buckets.kernel.result_rows import new_rows
 from buckets.kernel.window_edges import begin_of, step_at
 from buckets.numbers.wide_sum import join_within
-from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, directory_between
-from buckets.timeline.inspection import Heads, heads_between
-from buckets.timeline.layout import Written, new_written
+from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory
+from buckets.timeline.inspection import Heads
+from buckets.timeline.layout import new_written
 from buckets.timeline.tiers import Paging, Tiers, coarsest_ms, floor_to, kept_from_ms, page_size, set_borders, width_at
 
 
@@ -58,9 +58,8 @@ def choose_pages(
         if directory.start[first] < directory.start[end]:
             of_group = events_of(events, group, plans, events.ids.data, np.int64(0))
             context = context_of(plans, plan, paging, False)
-            known, pages = heads_between(heads, first, end), directory_between(directory, first, end)
             borders, reads = np.zeros(context.tiers.after_ms.shape[0], np.int64), context.cells_read.copy()
-            _choose(known, pages, of_group, context, borders, reads, from_ms[first:end])
+            _choose(heads, directory, of_group, context, borders, reads, from_ms)
     return directory.is_loaded.sum()
 
 
@@ -89,11 +88,12 @@ def _begin_keys(heads: Heads, events: KeyedEvents, first, end, generation, horiz
 @leaf
 def _choose(heads: Heads, directory: Directory, events: GroupEvents, context: Context, borders, reads, from_ms):
     """Mark the pages of the keys of one group that have to be read."""
-    for key in range(heads.clock_ms.shape[0]):
+    for number in range(events.key_start.shape[0] - 1):
+        key = events.first_key + number
         clock_ms = heads.clock_ms[key]
         if directory.start[key] == directory.start[key + 1] or clock_ms == NO_CLOCK:
             continue
-        first, end = events.key_start[key], events.key_start[key + 1]
+        first, end = events.key_start[number], events.key_start[number + 1]
         latest_ms = clock_ms
         for event in range(first, end):
             if events.way[event] != ASKS:
@@ -353,13 +353,6 @@ def _count(outcomes: EventOutcomes, counts, group):
 
 
 @leaf
-def _number_keys(written: Written, first, first_key):
-    """Number the keys of pages from those of a group to those of all groups."""
-    for page in range(first, written.used[1]):
-        written.key[page] += first_key
-
-
-@leaf
 def _most_rows(events: KeyedEvents, plans: GroupPlans):
     """Return how many rows there are where one is wanted for every rule and event."""
     most = np.int64(0)
@@ -368,21 +361,6 @@ def _most_rows(events: KeyedEvents, plans: GroupPlans):
         rules = plans.rule_start[plan + 1] - plans.rule_start[plan]
         most += rules * (events.key_start[keys[group + 1]] - events.key_start[keys[group]])
     return most
-
-
-@allocating
-def _outcomes_between(outcomes: EventOutcomes, first, end) -> EventOutcomes:
-    """Return those of events `[first, end)`, which are the same in memory."""
-    return EventOutcomes(
-        outcomes.code[first:end],
-        outcomes.applied[first:end],
-        outcomes.clock_ms[first:end],
-        outcomes.other_start[first:end],
-        outcomes.other_length[first:end],
-        outcomes.rule[first:end],
-        outcomes.other_ms[first:end],
-        outcomes.other_values[first:end],
-    )
 
 
 @compiled
@@ -429,25 +407,23 @@ def score_groups(
     for group in range(groups):
         first, end = events.group_start[group], events.group_start[group + 1]
         of_group = events_of(events, group, plans, pool, ids_at)
-        of_events = _outcomes_between(outcomes, events.key_start[first], events.key_start[end])
-        before = written.used[1]
+        of_events = between(outcomes, events.key_start[first], events.key_start[end])
         rows, used, encoded, written, pairs = score_keys(
             of_group,
-            heads_between(heads, first, end),
-            directory_between(directory, first, end),
+            heads,
+            directory,
             page_start,
             context_of(plans, events.plan[group], paging, emit_all),
             of_events,
-            from_ms[first:end],
+            from_ms,
             rows,
             used,
             encoded,
-            encoded_start[first : end + 1],
+            encoded_start,
             written,
             pairs,
         )
         row_start[group + 1] = used
-        _number_keys(written, before, first)
         are_told[group] = _count(of_events, counts, group)
     listed = pairs.listed[: pairs.used[0]]
     return rows, row_start, encoded[: encoded_start[keys]], encoded_start, written, counts, are_told, listed

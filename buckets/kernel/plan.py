@@ -22,7 +22,7 @@ from buckets.config.engine import EngineSettings, Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
 from buckets.rules.completeness import as_arrays
-from buckets.rules.feature import Limit, Part
+from buckets.rules.feature import Part
 from buckets.rules.group import Group, canonical_group_id, kernel_limit
 from buckets.rules.rule import Rule, extra_digits, value_scale
 from buckets.rules.steps import MOST_STEPS
@@ -136,48 +136,30 @@ class GroupPlan:
     reset_windows: Int64s  # int64, the window of each of these, which no other rule shares
 
 
-def threshold(limit: Limit, scale: int) -> tuple[int, int]:
-    """Return the comparison with a limit, on integers that count `10**-scale`.
-
-    Returns:
-        Comparison code and integer bound; ALWAYS or NEVER where the limit is beyond every value.
-    """
-    with localcontext() as context:
-        context.prec = 200
-        exact = limit.value * Decimal(10) ** scale
-        below, above = math.floor(exact), math.ceil(exact)
-    code = _CODES[limit.operator]
-    if code in (EXACTLY, NOT) and below != above:
-        return (NEVER if code == EXACTLY else ALWAYS), 0
-    return code, above if code in (AT_LEAST, BELOW) else below
-
-
-def _average_threshold(limit: Limit, scale: int) -> tuple[int, int, list[int]]:
-    """Return how an average is compared with a limit, in units of `10**-scale`: code, whole, digits after the point."""
-    with localcontext() as context:
-        context.prec = 200
-        exact = limit.value * Decimal(10) ** scale
-        whole = math.floor(exact)
-        behind = int((exact - whole) * Decimal(DIGIT_BLOCK) ** DIGIT_BLOCKS)
-    digits = [behind // DIGIT_BLOCK**power % DIGIT_BLOCK for power in reversed(range(DIGIT_BLOCKS))]
-    return _CODES[limit.operator], whole, digits
-
-
 def _limit_numbers(rule: Rule, schema: EventSchema) -> "_LimitNumbers":
-    """Return comparison code, whole and digits of a rule's limit; ALWAYS or NEVER where it is beyond every value."""
-    limit, scale, extra = kernel_limit(rule), value_scale(rule, schema), extra_digits(rule)
+    """Return comparison code, whole and digits of a rule's limit, on integers that count units of its value.
+
+    The code is ALWAYS or NEVER where the limit is beyond every value. Only of an average are there digits after the
+    point.
+    """
+    limit, extra = kernel_limit(rule), extra_digits(rule)
     assert limit is not None
-    if extra:
-        code, whole, digits = _average_threshold(limit, scale - extra)
-    else:
-        code, whole = threshold(limit, scale)
-        digits = [0] * DIGIT_BLOCKS
-    if INT64_MIN <= whole <= INT64_MAX:
-        return code, whole, digits
-    over = whole > 0
-    if code in (EXACTLY, NOT):
+    code, digits = _CODES[limit.operator], [0] * DIGIT_BLOCKS
+    with localcontext() as context:
+        context.prec = 200
+        exact = limit.value * Decimal(10) ** (value_scale(rule, schema) - extra)
+        whole, is_whole = math.floor(exact), exact == math.floor(exact)
+        if extra:
+            behind = int((exact - whole) * Decimal(DIGIT_BLOCK) ** DIGIT_BLOCKS)
+            digits = [behind // DIGIT_BLOCK**power % DIGIT_BLOCK for power in reversed(range(DIGIT_BLOCKS))]
+    if not (extra or is_whole) and code in (AT_LEAST, BELOW):
+        whole += 1
+    fits = INT64_MIN <= whole <= INT64_MAX
+    if code in (EXACTLY, NOT) and not (fits and (extra or is_whole)):
         return (NEVER if code == EXACTLY else ALWAYS), 0, digits
-    return (NEVER if over == (code in (ABOVE, AT_LEAST)) else ALWAYS), 0, digits
+    if not fits:
+        return (NEVER if (whole > 0) == (code in (ABOVE, AT_LEAST)) else ALWAYS), 0, digits
+    return code, whole, digits
 
 
 def tiers_of(precision: Precision) -> Tiers:
@@ -232,7 +214,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     )
 
 
-def _int64s(numbers: Sequence[int] | Sequence[list[int]]) -> Int64s:
+def _int64s(numbers: Sequence[int] | Sequence[Sequence[int]]) -> Int64s:
     return np.array(numbers, np.int64)
 
 
@@ -255,7 +237,7 @@ class _Feature(NamedTuple):
     gap_ms: int
     period_steps: tuple[int, int, int]
     on_trial: bool
-    steps: tuple[int, ...] = ()
+    steps: tuple[int, ...] = (NO_COLUMN,) * MOST_STEPS
     resetting: int = NO_RULE
     in_effect_ms: tuple[int, int] = _ALWAYS
 
@@ -318,9 +300,9 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     window = part.window.reach_ms, until_ms, period, part.window.last, part.window.session_ms, part.window.period_steps
     if is_listed:
         return _Feature(PAIRS, of, NO_COLUMN, counted, 0, *window, part.on_trial)
-    steps = tuple(column[track.name] for track in part.steps)
     if part.over is not None:
         return _Feature(PERIODS, of, NO_COLUMN, counted, part.operation, *window, part.on_trial)
+    steps = (*(column[track.name] for track in part.steps), *[NO_COLUMN] * (MOST_STEPS - len(part.steps)))
     return _Feature(part.operation, of, second, counted, part.parameter, *window, part.on_trial, steps)
 
 
@@ -353,7 +335,7 @@ def _feature_arrays(
         second=_int64s([feature.second for feature in features]),
         counted=_int64s([feature.counted for feature in features]),
         parameter=_int64s([feature.parameter for feature in features]),
-        steps=_int64s([_padded(feature.steps) for feature in features]).reshape(len(features), MOST_STEPS),
+        steps=_int64s([feature.steps for feature in features]).reshape(len(features), MOST_STEPS),
         window=_int64s([windows.index(feature.window) for feature in features]),
         patience_ms=_int64s([_patience_ms(feature, lateness_ms, tail_ms) for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
@@ -365,10 +347,6 @@ def _feature_arrays(
         other_from=falling_from + _int64s([ordered.falling for ordered in features.values()]),
         rules_end=end,
     )
-
-
-def _padded(columns: tuple[int, ...]) -> list[int]:
-    return [*columns, *[NO_COLUMN] * (MOST_STEPS - len(columns))]
 
 
 def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> int:

@@ -55,34 +55,6 @@ def new_rows(capacity):
     )
 
 
-@allocating
-def with_room(rows: Rows, used, needed) -> Rows:
-    """Return the same rows with room for `needed` more, doubled where they are full.
-
-    One loop over all arrays: numba compiles a slice's assignment several times as long.
-    """
-    if used + needed <= rows.event.shape[0]:
-        return rows
-    larger = new_rows(2 * rows.event.shape[0] + needed)
-    for row in range(used):
-        larger.event[row] = rows.event[row]
-        larger.rule[row] = rows.rule[row]
-        larger.whole[row] = rows.whole[row]
-        larger.micro[row] = rows.micro[row]
-        larger.lower_whole[row] = rows.lower_whole[row]
-        larger.lower_micro[row] = rows.lower_micro[row]
-        larger.upper_whole[row] = rows.upper_whole[row]
-        larger.upper_micro[row] = rows.upper_micro[row]
-        larger.event_count[row] = rows.event_count[row]
-        larger.count_lower[row] = rows.count_lower[row]
-        larger.count_upper[row] = rows.count_upper[row]
-        larger.fired[row] = rows.fired[row]
-        larger.exact[row] = rows.exact[row]
-        larger.certain[row] = rows.certain[row]
-        larger.fits[row] = rows.fits[row]
-    return larger
-
-
 @leaf
 def stand_at_resets(edges: Edges, from_ms, key) -> None:
     """Take over since when the windows of a key count; int64 `(keys, windows)`."""

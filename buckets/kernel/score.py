@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from buckets.arrays import Flags, Int64s, read_only
 from buckets.byte_strings import ByteStrings, fixed
 from buckets.errors import BucketsError
-from buckets.kernel.group_plans import GroupPlans, join_plans
+from buckets.kernel.group_plans import GroupPlans
 from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.needed_pages import choose_pages, score_groups
 from buckets.kernel.outcome import EventOutcomes
@@ -19,23 +19,25 @@ from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory
-from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
+from buckets.timeline.inspection import read_heads, unreadable
 from buckets.timeline.layout import Written
 from buckets.timeline.tiers import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)  # How timelines are cut; measured, see DESIGN.md
-NO_RESET: Final = FROM_THE_BEGINNING  # Stands for the time of a reset that has never been
-PageReader = Callable[[Sequence[tuple[int, int]]], list[bytes]]
-"""Reads pages, each given as the index of its key and its number."""
+PageReader = Callable[[Int64s, Int64s], ByteStrings]
+"""Reads pages, each given by the index of its key and its number."""
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page that was written, or that goes."""
+class Pages(NamedTuple):
+    """Pages that were written, or that go."""
 
-    key: int  # the index of its key
-    number: int  # its number
-    data: bytes | None  # its bytes; None where it goes
+    keys: Int64s  # int64 `(pages,)`, the index of the key of each
+    numbers: Int64s  # int64 `(pages,)`, its number
+    data: ByteStrings  # its bytes; empty where it goes
+
+    def take(self, indices: Int64s) -> "Pages":
+        """Return some of them, in the order of their indices."""
+        return Pages(self.keys[indices], self.numbers[indices], self.data.take(indices))
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,11 @@ class Scored:
     # rows of rules and parts on trial without a result, because their sums pass 64 bits; of these event and rule alone
     # are set, and parts are numbered after the rules
     beyond: Rows
-    heads: ByteStrings  # the keys' new heads
-    clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
     # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
     since_ms: Int64s
-    pages: list[Page]  # the pages that changed
-    # int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never
-    reset_ms: Int64s
+    # int64 `(keys, rules)`, the first time that counts since each of the plan's `resetting` rules last fired;
+    # FROM_THE_BEGINNING where it never did
+    from_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
     pairs: Int64s  # int64, what rows of features of pairs point into, see `listed_pairs`
 
@@ -81,32 +81,28 @@ class ScoredGroups:
     heads: ByteStrings  # the keys' new heads
     clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
     since_ms: Int64s  # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
-    pages: list[Page]  # the pages that changed
+    pages: Pages  # the pages that changed
     # int64 `(keys, windows)`, since when windows count that were reset; without keys where none ever is
     from_ms: Int64s
     pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
     pairs: Int64s  # int64, what rows of features of pairs point into
 
     def of_group(self, group: int) -> Scored:
-        """Return what came out for the events of one group, without heads and pages of others."""
+        """Return what came out for the events of one group."""
         plan = self.plans[group]
         first, end = self.events.group_start[group : group + 2].tolist()
         events = slice(*self.events.key_start[[first, end]].tolist())
         rows = chosen_rows(self.rows, slice(*self.row_start[group : group + 2].tolist()))
         of_rules, of_parts, beyond = _split(rows, plan)
-        outcomes: list[npt.NDArray[Any]] = [column[events] for column in self.outcomes]
         return Scored(
-            outcomes=EventOutcomes(*outcomes),
+            outcomes=EventOutcomes._make(column[events] for column in self.outcomes),
             rows=of_rules,
             parts=of_parts,
             beyond=beyond,
-            heads=self.heads.slice(first, end),
-            clocks_ms=self.clocks_ms[first:end],
             since_ms=self.since_ms[first:end],
-            pages=self.pages if len(self.plans) == 1 else [],
             pool=self.pool,
             pairs=self.pairs,
-            reset_ms=_reset_ms(plan, self.from_ms[first:end]),
+            from_ms=self.from_ms[first:end, plan.reset_windows],
         )
 
 
@@ -123,20 +119,6 @@ def _no_outcomes(events: int, columns: int) -> EventOutcomes:
     )
 
 
-def score(
-    plan: GroupPlan,
-    heads: ByteStrings,
-    read_pages: PageReader,
-    events: KeyedEvents,
-    emit_all: bool,
-    paging: Paging = PAGING,
-    reset_ms: Int64s | None = None,
-) -> Scored:
-    """Take a batch of events into the timelines of one group, and evaluate each event: as `score_all`."""
-    resets = {} if reset_ms is None else {0: reset_ms}
-    return score_all([plan], join_plans([plan]), heads, read_pages, events, emit_all, paging, None, resets).of_group(0)
-
-
 def score_all(
     plans: Sequence[GroupPlan],
     joined: GroupPlans,
@@ -146,7 +128,7 @@ def score_all(
     emit_all: bool,
     paging: Paging = PAGING,
     evicted_until_ms: Int64s | None = None,
-    reset_ms: Mapping[int, Int64s] = MappingProxyType({}),
+    from_ms: Mapping[int, Int64s] = MappingProxyType({}),
 ) -> ScoredGroups:
     """Take a batch of events into the timelines of groups, and evaluate each event.
 
@@ -161,8 +143,8 @@ def score_all(
         evicted_until_ms: int64 `(keys,)`, the time of the latest event of all timelines that were evicted of each key's
             group in its shard, `NO_CLOCK` for none; None for none at all. A new key may be one of those, so its windows
             are complete only after that.
-        reset_ms: by group, int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired, `NO_RESET`
-            where it never did; left out where none of them ever did.
+        from_ms: by group, int64 `(keys, rules)`, the first time that counts since each of the plan's `resetting` rules
+            last fired, `FROM_THE_BEGINNING` where it never did; left out where none of them ever did.
 
     Returns:
         Outcomes, results and what has changed of the timelines. Nothing given is changed.
@@ -178,18 +160,18 @@ def score_all(
             f"reads version {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
-    events = events.with_arrays(read_only)
+    events = KeyedEvents._make(each if isinstance(each, ByteStrings) else read_only(each) for each in events)
     columns = max(len(plan.group.measures) for plan in plans)
-    known, directory = read_heads(*heads, ANY_GENERATION, columns)
+    known, directory = read_heads(*heads, columns)
     until_ms = np.full(heads.size, NO_CLOCK, np.int64) if evicted_until_ms is None else evicted_until_ms
-    from_ms = _counted_from(plans, events, reset_ms)
+    of_windows_ms = _counted_from(plans, events, from_ms)
     page_data, page_start = np.empty(0, np.uint8), np.zeros(len(directory.page), np.int64)
-    if choose_pages(known, directory, events, joined, paging, until_ms, from_ms):
+    if choose_pages(known, directory, events, joined, paging, until_ms, of_windows_ms):
         page_data, page_start = _read_needed(directory, read_pages, len(heads.data))
     pool, ids_at = np.concatenate([heads.data, page_data, events.ids.data]), len(heads.data) + len(page_data)
     outcomes = _no_outcomes(len(events.rows), columns)
     rows, row_start, encoded, encoded_start, written, counts, are_told, pairs = score_groups(
-        events, pool, ids_at, known, directory, page_start, joined, paging, emit_all, outcomes, from_ms
+        events, pool, ids_at, known, directory, page_start, joined, paging, emit_all, outcomes, of_windows_ms
     )
     return ScoredGroups(
         plans=plans,
@@ -203,32 +185,23 @@ def score_all(
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
         pages=_pages(written),
-        from_ms=from_ms,
+        from_ms=of_windows_ms,
         pool=pool,
         pairs=pairs,
     )
 
 
-def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, reset_ms: Mapping[int, Int64s]) -> Int64s:
+def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, known_ms: Mapping[int, Int64s]) -> Int64s:
     """Return the first time that counts in each window of each key; nothing where no window is ever reset."""
     resetting = [group for group, plan in enumerate(plans) if plan.resetting]
     windows = max((len(plans[group].windows.reach_ms) for group in resetting), default=0)
     keys = len(events.key_start) - 1 if resetting else 0
     from_ms = np.full((keys, windows), FROM_THE_BEGINNING, np.int64)
     for group in resetting:
-        if group in reset_ms:
+        if group in known_ms:
             first, end = events.group_start[group : group + 2]
-            known_ms = np.where(reset_ms[group] == NO_RESET, FROM_THE_BEGINNING, reset_ms[group] + 1)
-            from_ms[first:end, plans[group].reset_windows] = known_ms
+            from_ms[first:end, plans[group].reset_windows] = known_ms[group]
     return from_ms
-
-
-def _reset_ms(plan: GroupPlan, from_ms: Int64s) -> Int64s:
-    """Return when each resetting rule last fired for each key."""
-    if not plan.resetting:
-        return np.empty((0, 0), np.int64)
-    of_rules = from_ms[:, plan.reset_windows]
-    return np.where(of_rules == FROM_THE_BEGINNING, NO_RESET, of_rules - 1)
 
 
 def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> tuple[npt.NDArray[np.uint8], Int64s]:
@@ -237,13 +210,9 @@ def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> 
     Returns:
         Their bytes one after the other, and where each begins in the pool, by entry.
     """
-    needed = np.flatnonzero(directory.is_loaded)
-    page_start = np.zeros(len(directory.page), np.int64)
-    if not len(needed):
-        return np.empty(0, np.uint8), page_start
+    needed, page_start = np.flatnonzero(directory.is_loaded), np.zeros(len(directory.page), np.int64)
     keys = np.searchsorted(directory.start, needed, side="right") - 1
-    pages = read_pages(list(zip(keys.tolist(), directory.page[needed].tolist(), strict=True)))
-    data, start = ByteStrings.of(pages)
+    data, start = read_pages(keys, directory.page[needed])
     page_start[needed] = start[:-1] + page_at
     return data, page_start
 
@@ -280,16 +249,7 @@ def _in_order(rows: Rows, plan: GroupPlan) -> Rows:
     return chosen_rows(rows, np.lexsort((rows.rule, rows.event)))
 
 
-def _pages(written: Written) -> list[Page]:
+def _pages(written: Written) -> Pages:
     used, count = written.used.tolist()
-    data, start, pages = written.data[:used].tobytes(), 0, []
-    for key, number, end, is_removed in zip(
-        written.key[:count].tolist(),
-        written.page[:count].tolist(),
-        written.end[:count].tolist(),
-        written.is_removed[:count].tolist(),
-        strict=True,
-    ):
-        pages.append(Page(key, number, None if is_removed else data[start:end]))
-        start = end
-    return pages
+    data = fixed(written.data[:used], np.append(0, written.end[:count]))
+    return Pages(written.key[:count], written.page[:count], data)

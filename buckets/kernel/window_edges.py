@@ -24,12 +24,11 @@ import numpy as np
 
 from buckets.arrays import Flags, Int64s
 from buckets.compiled import allocating, inlined, leaf
-from buckets.kernel.plan import BEFORE_ITSELF, Windows
-from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
+from buckets.kernel.plan import BEFORE_ITSELF, FeatureArrays, Windows
+from buckets.numbers.wide_sum import join_within
 from buckets.timeline.head import FROM_THE_BEGINNING
 from buckets.timeline.tiers import Tiers, floor_to, width_at
-from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_null, is_raw, total
+from buckets.timeline.timeline import Timeline, add_cells, first_ending_at_or_after, forget_cells, is_raw, total
 
 UNKNOWN = -1
 
@@ -229,8 +228,8 @@ def _settle(edges: Edges, window, timeline: Timeline, edge_ms, width_ms) -> None
     if start == end:
         return
     if edges.seen_start[window] != start or edges.seen_end[window] != end:
-        _forget(edges, window)
-        _add_up(edges, window, timeline, start, end)
+        forget_cells(edges, window)
+        add_cells(edges, window, timeline, start, end)
         edges.seen_start[window] = start
         edges.seen_end[window] = end
         edges.first_ms[window] = timeline.first_ms[start]
@@ -260,10 +259,10 @@ def _end_earlier(edges: Edges, window, timeline: Timeline, end_ms, tiers: Tiers,
     if is_none or is_whole:
         return
     if not edges.is_uncertain[window]:
-        _forget(edges, window)
+        forget_cells(edges, window)
         edges.width_ms[window] = 0
         edges.covered_ms[window] = 0
-    _add_up(edges, window, timeline, start, end)
+    add_cells(edges, window, timeline, start, end)
     edges.seen_start[window] = UNKNOWN
     edges.is_uncertain[window] = True
     begin_ms = begin_ms if width_ms > 1 else timeline.first_ms[start]
@@ -281,6 +280,31 @@ def _events(timeline: Timeline, counted, first, end):
 
 
 @leaf
+def counted_at_edge(edges: Edges, counted, window):
+    """Return how many events of a window's stretch count."""
+    if counted < 0:
+        return edges.event_count[window]
+    return join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
+
+
+@leaf
+def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, column):
+    """Return how many events a feature surely counts where its window stands, and how many more it may.
+
+    Of a column those that have a value there; of NO_COLUMN all.
+    """
+    window, counted = features.window[feature], features.counted[feature]
+    inside, end, maybe = edges.inside[window], edges.last[window], np.int64(0)
+    events = _events(timeline, counted, inside, end)
+    if edges.is_uncertain[window]:
+        maybe = counted_at_edge(edges, counted, window)
+    if column >= 0:
+        events -= timeline.total_nulls[column, end] - timeline.total_nulls[column, inside]
+        maybe -= edges.nulls[column, window] if edges.is_uncertain[window] else 0
+    return events, maybe
+
+
+@leaf
 def _begin_with_session(edges: Edges, window, timeline: Timeline, gap_ms, own, is_there, time_ms) -> None:
     """Let a window begin no earlier than the session of its event. Cost: amortised O(1) while events are in order.
 
@@ -295,8 +319,8 @@ def _begin_with_session(edges: Edges, window, timeline: Timeline, gap_ms, own, i
             edges.session_changes[window] = UNKNOWN
             edges.inside[window] = min(first, edges.last[window])
             if not edges.is_uncertain[window]:
-                _forget(edges, window)
-            _add_up(edges, window, timeline, inside, first)
+                forget_cells(edges, window)
+            add_cells(edges, window, timeline, inside, first)
             edges.seen_start[window] = UNKNOWN
             edges.is_uncertain[window] = True
             edges.width_ms[window], edges.covered_ms[window] = 1, 1
@@ -329,8 +353,8 @@ def _keep_last(edges: Edges, window, timeline: Timeline, most, counted) -> None:
     edges.inside[window] = low
     edges.is_uncertain[window] = lacking > 0 and (low > first or edges.is_uncertain[window])
     if low > first and lacking > 0:
-        _forget(edges, window)
-        _add_up(edges, window, timeline, low - 1, low)
+        forget_cells(edges, window)
+        add_cells(edges, window, timeline, low - 1, low)
         edges.seen_start[window] = UNKNOWN
         edges.first_ms[window] = timeline.first_ms[low - 1]
         edges.last_ms[window] = timeline.last_ms[low - 1]
@@ -362,44 +386,7 @@ def hold_between(edges: Edges, window, timeline: Timeline, low, high, next_low, 
     edges.last[window] = max(next_low, high)
     edges.is_uncertain[window] = low < high or next_low < next_high
     if edges.is_uncertain[window]:
-        _forget(edges, window)
-        _add_up(edges, window, timeline, low, high)
-        _add_up(edges, window, timeline, edges.last[window], max(next_high, high))
+        forget_cells(edges, window)
+        add_cells(edges, window, timeline, low, high)
+        add_cells(edges, window, timeline, edges.last[window], max(next_high, high))
         edges.seen_start[window] = UNKNOWN
-
-
-@inlined
-def _forget(edges: Edges, window) -> None:
-    """Let the stretch hold nothing."""
-    edges.event_count[window] = 0
-    for column in range(edges.nulls.shape[0]):
-        edges.extremes[0, column, window] = INT64_MAX
-        edges.extremes[1, column, window] = INT64_MIN
-        edges.nulls[column, window] = 0
-        for member in range(2):
-            edges.plus[member, column, window] = 0
-            edges.minus[member, column, window] = 0
-
-
-@leaf
-def _add_up(edges: Edges, window, timeline: Timeline, start, end) -> None:
-    """Add what cells `[start, end)` hold to what the stretch does. Cost: O(end - start)."""
-    edges.event_count[window] += timeline.prefix_count[end] - timeline.prefix_count[start]
-    for column in range(timeline.extremes.shape[1]):
-        edges.nulls[column, window] += timeline.total_nulls[column, end] - timeline.total_nulls[column, start]
-        for cell in range(start, end):
-            least, greatest = timeline.extremes[0, column, cell], timeline.extremes[1, column, cell]
-            edges.extremes[0, column, window] = min(edges.extremes[0, column, window], least)
-            edges.extremes[1, column, window] = max(edges.extremes[1, column, window], greatest)
-            if not is_raw(timeline, cell):
-                for member in range(2):
-                    edges.plus[member, column, window] += timeline.plus[member, column, cell]
-                    edges.minus[member, column, window] += timeline.minus[member, column, cell]
-            elif is_null(timeline, column, cell):
-                continue
-            elif least >= 0:
-                edges.plus[0, column, window] += least >> LOW_BITS
-                edges.plus[1, column, window] += least & LOW_MASK
-            else:
-                edges.minus[0, column, window] -= least >> LOW_BITS
-                edges.minus[1, column, window] -= least & LOW_MASK

@@ -48,7 +48,7 @@ from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import PRODUCED, FanOutAndScore, Score
 from buckets.spark.worker import Settled, freeze_loaded
-from buckets.state.bounds import Bounds
+from buckets.state.layer import Bounds
 
 if TYPE_CHECKING:  # What only some jobs have.
     from buckets.backfill.backfills import Backfills

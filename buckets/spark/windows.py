@@ -25,8 +25,7 @@ from buckets.spark.machine_caches import MOST_MAPPED, caches_of_worker
 from buckets.spark.spilled import beyond_share
 from buckets.spark.state_client import StateConnection, StateEntries
 from buckets.spark.worker import Stage
-from buckets.state.bounds import Bounds
-from buckets.state.layer import Layer, begin_log
+from buckets.state.layer import Bounds, Layer, begin_log
 
 if TYPE_CHECKING:
     from buckets.state_transfer.export_manifest import Regrouping

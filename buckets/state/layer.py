@@ -18,12 +18,12 @@ Memory is bounded by the length of the log and the size of the cache, both for w
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.stages.accounting import ShardMemory
 from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_of
-from buckets.state.bounds import Bounds
 from buckets.state.live_log import Caches, LogManifest, ShardCache
 
 HISTORY = 16  # How many batches a cache may be behind
@@ -31,6 +31,21 @@ READ_AT_ONCE = 32  # How many segments are read before they are taken in: memory
 SPARE_MOVES = 64
 _NUMBER_BYTES = 8
 _RANDOM_TEXT = partial(secrets.token_hex, 8)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much memory the caches of shards may take."""
+
+    # how much memory the entries of a shard's log may take, before the oldest go to the store one by one
+    log_bytes: int
+    cache_bytes: int  # how much memory what is remembered of a shard besides its log may take
+    shards: int  # of how many shards something is remembered
+
+    @classmethod
+    def of_each(cls, log_bytes: int, cache_bytes: int, shards: int) -> "Bounds":
+        """Divide bounds of all shards together among them."""
+        return cls(log_bytes // shards, cache_bytes // shards, shards)
 
 
 def _segment_key(number: int) -> bytes:
@@ -94,14 +109,14 @@ class Layer(InColumns):
         cache, before = self._opened
         if changed := len(cache.arena.changed):
             segments = cache.append()
-            moved = cache.move_oldest(2 * changed + SPARE_MOVES, self._bounds.log_bytes)
+            puts, removes, emptied = cache.move_oldest(2 * changed + SPARE_MOVES, self._bounds.log_bytes)
             cache.stamp = self._new_text()
             history = (*before.history, (cache.stamp, cache.resumes_at))[-HISTORY:]
-            is_whole = before.is_whole and not moved.puts
+            is_whole = before.is_whole and not puts
             manifest = LogManifest(cache.lineage, cache.log.first, cache.log.next, is_whole, history)
             written = [(_segment_key(number), data) for number, data in segments if number >= cache.log.first]
-            self._store.put([*moved.puts, *written, (LOG, manifest.encode())])
-            self._store.remove(ByteStrings.of([*moved.removes, *map(_segment_key, moved.emptied)]))
+            self._store.put([*puts, *written, (LOG, manifest.encode())])
+            self._store.remove(ByteStrings.of([*removes, *map(_segment_key, emptied)]))
             cache.bound(self._bounds.cache_bytes)
         self._caches.keep(cache, self._bounds.shards)
         self._opened = None

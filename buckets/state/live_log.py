@@ -214,15 +214,6 @@ class CacheNumbers:
     log: tuple[int, ...]  # those of the live segments
 
 
-@dataclass(frozen=True)
-class Moved:
-    """What goes from the oldest segments to the store."""
-
-    puts: list[tuple[bytes, bytes]]  # keys and values
-    removes: list[bytes]  # keys that hold nothing
-    emptied: list[int]  # numbers of segments without live data
-
-
 class ShardCache:
     """What is known of a shard: all of its log, and some of what the store holds besides.
 
@@ -231,11 +222,9 @@ class ShardCache:
     Attributes are as in `CacheNumbers`; `memory` is where the arrays of the arena and the log lie.
     """
 
-    def __init__(
-        self, lineage: str, is_complete: bool = False, stamp: str = "", memory: ArenaMemory | None = None
-    ) -> None:
+    def __init__(self, lineage: str, is_complete: bool = False, memory: ArenaMemory | None = None) -> None:
         """Begin without knowing anything."""
-        self.lineage, self.is_complete, self.stamp = lineage, is_complete, stamp
+        self.lineage, self.is_complete, self.stamp = lineage, is_complete, ""
         self.memory = memory or PrivateMemory()
         self.arena, self.log, self._moved = Arena(self.memory), LiveLog(self.memory), 0
 
@@ -324,12 +313,16 @@ class ShardCache:
             number += 1
         return written
 
-    def move_oldest(self, most: int, log_bytes: int) -> Moved:
+    def move_oldest(self, most: int, log_bytes: int) -> tuple[list[tuple[bytes, bytes]], list[bytes], list[int]]:
         """Take up to `most` entries of the oldest segments that nothing has replaced, where the log is too long.
 
         Its newest values may take `log_bytes` of memory; with those that were replaced it may have twice that.
+
+        Returns:
+            Keys and values for the store, keys that hold nothing, and the numbers of segments without live data.
         """
-        moved, written_bytes = Moved([], [], []), self.log.size_bytes
+        puts, removes, emptied = list[tuple[bytes, bytes]](), list[bytes](), list[int]()
+        written_bytes = self.log.size_bytes
         # The newest segment stays: it may be written again.
         while (
             (self.arena.logged_bytes > log_bytes or written_bytes > 2 * log_bytes)
@@ -343,16 +336,16 @@ class ShardCache:
             entries = zip(self.arena.keys_of(settled).to_list(), self.arena.values_of(settled).to_list(), strict=True)
             for key, value in entries:
                 if value:
-                    moved.puts.append((key, value))
+                    puts.append((key, value))
                 else:
-                    moved.removes.append(key)
+                    removes.append(key)
             most -= len(looked_at)
             self._moved += len(looked_at)
             if self._moved == len(held):
                 written_bytes -= self.log.bytes_of(number)
-                moved.emptied.append(number)
+                emptied.append(number)
                 self._drop_first()
-        return moved
+        return puts, removes, emptied
 
     # --- parts ------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.timeline import (
     NO_ID,
     Timeline,
+    copy_columns,
     is_null,
     is_raw,
     push,
@@ -49,7 +50,6 @@ from buckets.timeline.timeline import (
     text_place,
     text_start,
 )
-from buckets.timeline.timeline import push as push_cell
 
 FIXED_BYTES: Final = 6 * varint.LONGEST  # Bytes of a page without cells, at most
 CELL_BYTES: Final = 3 * varint.LONGEST  # Bytes of a cell without its columns and its id, at most
@@ -57,27 +57,50 @@ COLUMN_BYTES: Final = 2 * varint.LONGEST_PAIR + 6 * varint.LONGEST  # Bytes of o
 
 
 @leaf
-def write_extremes(out, at, least, greatest, nulls):
-    """Write the least and the greatest value of a column, and how many events have none; returns the position after."""
-    if nulls > 0:
-        at = varint.write_signed(out, at, np.int64(INT64_MAX))
-        at = varint.write(out, at, np.int64(1))
-        at = varint.write(out, at, nulls)
-    at = varint.write_signed(out, at, least)
-    return varint.write(out, at, np.uint64(greatest) - np.uint64(least))
+def write_columns(out, at, cells: "Timeline | Directory", cell):
+    """Write what a combined cell, or an entry of the directory, says of each column; returns the position after."""
+    for column in range(cells.extremes.shape[1]):
+        at = varint.write_pair(out, at, cells.plus[0, column, cell], cells.plus[1, column, cell])
+        at = varint.write_pair(out, at, cells.minus[0, column, cell], cells.minus[1, column, cell])
+        least, greatest = cells.extremes[0, column, cell], cells.extremes[1, column, cell]
+        if cells.nulls[column, cell] > 0:
+            at = varint.write_signed(out, at, np.int64(INT64_MAX))
+            at = varint.write(out, at, np.int64(1))
+            at = varint.write(out, at, cells.nulls[column, cell])
+        at = varint.write_signed(out, at, least)
+        at = varint.write(out, at, np.uint64(greatest) - np.uint64(least))
+    return at
 
 
 @leaf
-def read_extremes(data, at):
-    """Read what `write_extremes` has written: least, greatest, events without a value, and the position after."""
-    least, at = varint.read_signed(data, at)
-    span, at = varint.read(data, at)
-    nulls = np.int64(0)
-    if least == INT64_MAX and span == 1:
-        nulls, at = varint.read_count(data, at)
+def read_columns(data, at, columns, cells: "Timeline | Directory", cell):
+    """Read what `write_columns` has written of so many columns; returns the position after it."""
+    known = cells.extremes.shape[1]
+    for column in range(columns):
+        plus_high, plus_low, at = varint.read_pair(data, at)
+        minus_high, minus_low, at = varint.read_pair(data, at)
         least, at = varint.read_signed(data, at)
         span, at = varint.read(data, at)
-    return least, np.int64(np.uint64(least) + span), nulls, at
+        nulls = np.int64(0)
+        if least == INT64_MAX and span == 1:
+            nulls, at = varint.read_count(data, at)
+            least, at = varint.read_signed(data, at)
+            span, at = varint.read(data, at)
+        if column < known:
+            cells.plus[0, column, cell] = plus_high
+            cells.plus[1, column, cell] = plus_low
+            cells.minus[0, column, cell] = minus_high
+            cells.minus[1, column, cell] = minus_low
+            cells.extremes[0, column, cell] = least
+            cells.extremes[1, column, cell] = np.int64(np.uint64(least) + span)
+            cells.nulls[column, cell] = nulls
+    for column in range(columns, known):
+        cells.nulls[column, cell] = 0
+        for member in range(2):
+            cells.extremes[member, column, cell] = 0
+            cells.plus[member, column, cell] = 0
+            cells.minus[member, column, cell] = 0
+    return at
 
 
 @inlined
@@ -169,11 +192,7 @@ def write_cells(out, at, timeline: Timeline, first, end, pool):
         at = varint.write(out, at, timeline.first_ms[cell] - before_ms)
         at = varint.write(out, at, timeline.last_ms[cell] - timeline.first_ms[cell])
         at = varint.write(out, at, timeline.prefix_count[cell + 1] - timeline.prefix_count[cell])
-        for column in range(columns):
-            at = varint.write_pair(out, at, timeline.plus[0, column, cell], timeline.plus[1, column, cell])
-            at = varint.write_pair(out, at, timeline.minus[0, column, cell], timeline.minus[1, column, cell])
-            least, greatest = timeline.extremes[0, column, cell], timeline.extremes[1, column, cell]
-            at = write_extremes(out, at, least, greatest, timeline.nulls[column, cell])
+        at = write_columns(out, at, timeline, cell)
         before_ms = timeline.first_ms[cell]
     for cell in range(middle, end):
         at = varint.write(out, at, timeline.first_ms[cell] - before_ms)
@@ -209,31 +228,14 @@ def _read_combined(data, at, timeline: Timeline, columns, owner, before_ms, from
     gap_ms, at = varint.read_count(data, at)
     span_ms, at = varint.read_count(data, at)
     events, at = varint.read_count(data, at)
-    cell, known = timeline.size[0], timeline.extremes.shape[1]
+    cell = timeline.size[0]
     timeline.first_ms[cell] = before_ms + gap_ms
     timeline.last_ms[cell] = before_ms + gap_ms + span_ms
     timeline.owner[cell] = owner
     timeline.id_length[cell] = NO_ID
-    for column in range(known):
-        timeline.nulls[column, cell] = 0
-        for member in range(2):
-            timeline.extremes[member, column, cell] = 0
-            timeline.plus[member, column, cell] = 0
-            timeline.minus[member, column, cell] = 0
-    for column in range(columns):
-        plus_high, plus_low, at = varint.read_pair(data, at)
-        minus_high, minus_low, at = varint.read_pair(data, at)
-        least, greatest, nulls, at = read_extremes(data, at)
-        if column < known:
-            timeline.plus[0, column, cell] = plus_high
-            timeline.plus[1, column, cell] = plus_low
-            timeline.minus[0, column, cell] = minus_high
-            timeline.minus[1, column, cell] = minus_low
-            timeline.extremes[0, column, cell] = least
-            timeline.extremes[1, column, cell] = greatest
-            timeline.nulls[column, cell] = nulls
+    at = read_columns(data, at, columns, timeline, cell)
     if timeline.last_ms[cell] >= from_ms:
-        push_cell(timeline, events)
+        push(timeline, events)
     return before_ms + gap_ms, at
 
 
@@ -271,7 +273,7 @@ def _read_raw(data, at, timeline: Timeline, columns, raw, owner, time_ms, from_m
             for column in range(columns, known):
                 timeline.extremes[0, column, cell] = 0
                 timeline.extremes[1, column, cell] = 0
-            push_cell(timeline, np.int64(1))
+            push(timeline, np.int64(1))
         at += length
     _read_texts(data, at, timeline, columns, first)
     return at
@@ -320,27 +322,6 @@ def new_directory(start, columns):
     )
 
 
-@allocating
-def directory_between(directory: Directory, first, end) -> Directory:
-    """Return the directory of keys `[first, end)`, whose entries are those of all keys."""
-    return Directory(
-        directory.start[first : end + 1],
-        directory.page,
-        directory.first_ms,
-        directory.last_ms,
-        directory.cells,
-        directory.event_count,
-        directory.resolution_ms,
-        directory.is_trimmed,
-        directory.is_loaded,
-        directory.is_changed,
-        directory.extremes,
-        directory.plus,
-        directory.minus,
-        directory.nulls,
-    )
-
-
 @leaf
 def push_entry(timeline: Timeline, directory: Directory, entry) -> None:
     """Append a page that is not at hand to the cells of a timeline, as one cell."""
@@ -349,12 +330,7 @@ def push_entry(timeline: Timeline, directory: Directory, entry) -> None:
     timeline.last_ms[cell] = directory.last_ms[entry]
     timeline.owner[cell] = entry
     timeline.id_length[cell] = NO_ID
-    for column in range(timeline.extremes.shape[1]):
-        for member in range(2):
-            timeline.extremes[member, column, cell] = directory.extremes[member, column, entry]
-            timeline.plus[member, column, cell] = directory.plus[member, column, entry]
-            timeline.minus[member, column, cell] = directory.minus[member, column, entry]
-        timeline.nulls[column, cell] = directory.nulls[column, entry]
+    copy_columns(directory, entry, timeline, cell)
     push(timeline, directory.event_count[entry])
 
 
@@ -431,19 +407,7 @@ def _read_entry(data, at, directory: Directory, entry, columns, before_ms):
     directory.is_trimmed[entry] = (cells & 1) == 1
     directory.event_count[entry], at = varint.read_count(data, at)
     directory.resolution_ms[entry], at = varint.read_count(data, at)
-    for column in range(columns):
-        plus_high, plus_low, at = varint.read_pair(data, at)
-        minus_high, minus_low, at = varint.read_pair(data, at)
-        least, greatest, nulls, at = read_extremes(data, at)
-        if column < directory.extremes.shape[1]:
-            directory.plus[0, column, entry] = plus_high
-            directory.plus[1, column, entry] = plus_low
-            directory.minus[0, column, entry] = minus_high
-            directory.minus[1, column, entry] = minus_low
-            directory.extremes[0, column, entry] = least
-            directory.extremes[1, column, entry] = greatest
-            directory.nulls[column, entry] = nulls
-    return at
+    return read_columns(data, at, columns, directory, entry)
 
 
 @leaf
@@ -471,12 +435,7 @@ def write_entry(out, at, directory: Directory, entry, before_ms):
     at = varint.write(out, at, 2 * directory.cells[entry] + directory.is_trimmed[entry])
     at = varint.write(out, at, directory.event_count[entry])
     at = varint.write(out, at, directory.resolution_ms[entry])
-    for column in range(directory.extremes.shape[1]):
-        at = varint.write_pair(out, at, directory.plus[0, column, entry], directory.plus[1, column, entry])
-        at = varint.write_pair(out, at, directory.minus[0, column, entry], directory.minus[1, column, entry])
-        least, greatest = directory.extremes[0, column, entry], directory.extremes[1, column, entry]
-        at = write_extremes(out, at, least, greatest, directory.nulls[column, entry])
-    return at
+    return write_columns(out, at, directory, entry)
 
 
 @leaf

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings
-from buckets.compiled import allocating, compiled, inlined
+from buckets.compiled import compiled, inlined
 from buckets.errors import BucketsError
 from buckets.numbers.wide_sum import LOW_BITS
 from buckets.timeline.codec import CODEC_VERSION
@@ -25,13 +25,10 @@ from buckets.timeline.head import (
 )
 from buckets.timeline.timeline import HOT, NO_ID, Timeline, clear, new_timeline, text_length, text_start
 
-ANY_GENERATION: Final = -1
-
 
 class Heads(NamedTuple):
     """What heads say of their keys: int64 arrays of shape `(keys,)` where nothing else is said."""
 
-    start: Int64s  # `(keys + 1,)`, where each head begins in the pool
     clock_ms: Int64s  # NO_CLOCK where a key is new; after `score_keys`, the clock that it has come to
     since_ms: Int64s  # since when its timeline is complete; FROM_THE_BEGINNING where it always was
     generation: Int64s  # that of its group when it was written; 0 where that was not written
@@ -39,6 +36,7 @@ class Heads(NamedTuple):
     cells_at: Int64s  # where the newest cells stand; the head's end where there are none
     cells: Int64s  # how many they are
     has_nulls: Flags  # bool, whether one of them has an event without a value
+    is_there: Flags  # bool, whether there is a head
 
 
 @compiled
@@ -51,47 +49,27 @@ def unreadable(pool, head_start):
 
 
 @compiled
-def read_heads(pool, head_start, generation, columns):
-    """Read heads, one after the other, as `Heads` and the `Directory` of all keys.
-
-    What an earlier generation than the given one has left counts as nothing; with ANY_GENERATION all counts.
-    """
+def read_heads(pool, head_start, columns):
+    """Read heads of any generations, one after the other, as `Heads` and the `Directory` of all keys."""
     keys = head_start.shape[0] - 1
     start = np.zeros(keys + 1, np.int64)
     for key in range(keys):
         start[key + 1] = start[key] + read_entry_count(pool, head_start[key], head_start[key + 1])
     directory = new_directory(start, columns)
-    numbers = np.empty((6, keys), np.int64)
-    has_nulls = np.zeros(keys, np.bool_)
-    heads = Heads(head_start, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], has_nulls)
+    numbers, flags = np.empty((6, keys), np.int64), np.empty((2, keys), np.bool_)
+    heads = Heads(numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], flags[0], flags[1])
     for key in range(keys):
         clock_ms, since_ms, written_by, next_page, at, cells, heads.has_nulls[key] = read_head(
             pool, head_start[key], head_start[key + 1], directory, key
         )
-        if generation != ANY_GENERATION and written_by != generation:
-            clock_ms, since_ms, cells = np.int64(NO_CLOCK), np.int64(FROM_THE_BEGINNING), np.int64(0)
         heads.clock_ms[key] = clock_ms
         heads.since_ms[key] = since_ms
         heads.generation[key] = written_by
         heads.next_page[key] = next_page
         heads.cells_at[key] = at
         heads.cells[key] = cells
+        heads.is_there[key] = head_start[key] < head_start[key + 1]
     return heads, directory
-
-
-@allocating
-def heads_between(heads: Heads, first, end) -> Heads:
-    """Return what the heads of keys `[first, end)` say, which is the same in memory."""
-    return Heads(
-        heads.start[first : end + 1],
-        heads.clock_ms[first:end],
-        heads.since_ms[first:end],
-        heads.generation[first:end],
-        heads.next_page[first:end],
-        heads.cells_at[first:end],
-        heads.cells[first:end],
-        heads.has_nulls[first:end],
-    )
 
 
 @inlined
@@ -204,7 +182,7 @@ def _read(heads: ByteStrings, columns: int = 0) -> tuple[Heads, Directory]:
         version = pool[start[key]]
         message = f"a timeline was written by codec version {version}, and this release reads version {CODEC_VERSION}"
         raise BucketsError(message)
-    known, directory = read_heads(pool, start, ANY_GENERATION, columns)
+    known, directory = read_heads(pool, start, columns)
     return known, directory
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.arrays import Flags, Int64s
+from buckets.arrays import Int64s
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.head import (
@@ -28,7 +28,17 @@ from buckets.timeline.head import (
     write_head,
 )
 from buckets.timeline.tiers import Paging, Tiers, absorb, cut_size, floor_to, make_combined, page_size, width_at
-from buckets.timeline.timeline import HOT, Timeline, copy_cell, is_null, is_raw, text_length
+from buckets.timeline.timeline import (
+    HOT,
+    Timeline,
+    add_cells,
+    copy_cell,
+    copy_columns,
+    forget_cells,
+    is_null,
+    is_raw,
+    text_length,
+)
 
 
 class Stretches(NamedTuple):
@@ -47,22 +57,9 @@ class Written(NamedTuple):
     data: npt.NDArray[np.uint8]  # uint8
     key: Int64s  # int64 `(pages,)`
     page: Int64s  # int64 `(pages,)`, its number
-    # int64 `(pages,)`, the position after its last byte; it begins where the one before ends
+    # int64 `(pages,)`, the position after its last byte; it begins where the one before ends, and one that is to be
+    # removed has none
     end: Int64s
-    is_removed: Flags  # bool `(pages,)`
-
-
-class Layout(NamedTuple):
-    """What laying down the timelines of many keys shares."""
-
-    timeline: Timeline  # the cells of the key at hand; changed
-    directory: Directory  # entries of all keys; page numbers are changed
-    tiers: Tiers  # the tiers
-    borders: Int64s  # int64 `(tiers,)`, their borders at the key's clock
-    paging: Paging  # how timelines are cut
-    pool: npt.NDArray[np.uint8]  # uint8, in which the ids lie
-    stretches: Stretches  # room for what is gathered
-    target: Directory  # room for the entries of the new directory
 
 
 @allocating
@@ -74,7 +71,6 @@ def new_written(size, pages):
         np.empty(pages, np.int64),
         np.empty(pages, np.int64),
         np.empty(pages, np.int64),
-        np.empty(pages, np.bool_),
     )
 
 
@@ -98,7 +94,6 @@ def with_page_room(written: Written, size, pages):
         larger.key[page] = written.key[page]
         larger.page[page] = written.page[page]
         larger.end[page] = written.end[page]
-        larger.is_removed[page] = written.is_removed[page]
     return larger
 
 
@@ -207,12 +202,7 @@ def _copy_entry(directory: Directory, source, target: Directory, entry):
     target.event_count[entry] = directory.event_count[source]
     target.resolution_ms[entry] = directory.resolution_ms[source]
     target.is_trimmed[entry] = directory.is_trimmed[source]
-    for column in range(target.extremes.shape[1]):
-        for member in range(2):
-            target.extremes[member, column, entry] = directory.extremes[member, column, source]
-            target.plus[member, column, entry] = directory.plus[member, column, source]
-            target.minus[member, column, entry] = directory.minus[member, column, source]
-        target.nulls[column, entry] = directory.nulls[column, source]
+    copy_columns(directory, source, target, entry)
 
 
 @leaf
@@ -221,41 +211,18 @@ def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Dir
     target.first_ms[entry] = timeline.first_ms[first]
     target.last_ms[entry] = timeline.last_ms[end - 1]
     target.cells[entry] = end - first
-    target.event_count[entry] = timeline.prefix_count[end] - timeline.prefix_count[first]
     target.resolution_ms[entry] = width_at(tiers, borders, timeline.last_ms[end - 1])
     target.is_trimmed[entry] = False
+    forget_cells(target, entry)
+    add_cells(target, entry, timeline, first, end)
     for column in range(timeline.extremes.shape[1]):
-        plus_high, plus_low, minus_high, minus_low = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-        least, greatest, nulls = timeline.extremes[0, column, first], timeline.extremes[1, column, first], np.int64(0)
-        for cell in range(first, end):
-            least = min(least, timeline.extremes[0, column, cell])
-            greatest = max(greatest, timeline.extremes[1, column, cell])
-            if not is_raw(timeline, cell):
-                nulls += timeline.nulls[column, cell]
-                plus_high += timeline.plus[0, column, cell]
-                plus_low += timeline.plus[1, column, cell]
-                minus_high += timeline.minus[0, column, cell]
-                minus_low += timeline.minus[1, column, cell]
-                continue
-            if is_null(timeline, column, cell):
-                nulls += 1
-                continue
-            value = np.int64(0) if timeline.is_text[column] else timeline.extremes[0, column, cell]
-            if value >= 0:
-                plus_high += value >> LOW_BITS
-                plus_low += value & LOW_MASK
-            else:
-                minus_high -= value >> LOW_BITS
-                minus_low -= value & LOW_MASK
-        if timeline.is_text[column] and least <= greatest:
-            least, greatest = np.int64(0), np.int64(0)
-        target.extremes[0, column, entry] = least
-        target.extremes[1, column, entry] = greatest
-        target.plus[0, column, entry] = plus_high + (plus_low >> LOW_BITS)
-        target.plus[1, column, entry] = plus_low & LOW_MASK
-        target.minus[0, column, entry] = minus_high + (minus_low >> LOW_BITS)
-        target.minus[1, column, entry] = minus_low & LOW_MASK
-        target.nulls[column, entry] = nulls
+        if timeline.is_text[column] and target.extremes[0, column, entry] <= target.extremes[1, column, entry]:
+            target.extremes[0, column, entry] = 0
+            target.extremes[1, column, entry] = 0
+        target.plus[0, column, entry] += target.plus[1, column, entry] >> LOW_BITS
+        target.plus[1, column, entry] &= LOW_MASK
+        target.minus[0, column, entry] += target.minus[1, column, entry] >> LOW_BITS
+        target.minus[1, column, entry] &= LOW_MASK
 
 
 @inlined
@@ -290,24 +257,27 @@ def _release(directory: Directory, start, end, stretches: Stretches):
 
 
 @leaf
-def _note_page(written: Written, key, page, end, is_removed):
+def _note_page(written: Written, key, page, end):
     number = written.used[1]
     written.key[number] = key
     written.page[number] = page
     written.end[number] = end
-    written.is_removed[number] = is_removed
     written.used[0] = end
     written.used[1] = number + 1
 
 
 @inlined
-def write_timeline(work: Layout, key, head: HeadFields, kept_ms, heads, at, written: Written):
+def write_timeline(
+    work, key, head: HeadFields, kept_ms, tiers: Tiers, paging: Paging, pool, heads, at, written: Written
+):
     """Lay a timeline down: pages into `written`, the head at a position in `heads`; returns the position after it.
 
-    Events are kept from `kept_ms` on. `heads` has room for `written_bound` bytes, and `written` for the pages.
+    Of `work` are the key's cells, the directory of all keys, the borders of the tiers at the key's clock, and room for
+    stretches and for a new directory. Events are kept from `kept_ms` on. `heads` has room for `written_bound` bytes,
+    and `written` for the pages.
     """
-    timeline, directory, tiers, borders = work.timeline, work.directory, work.tiers, work.borders
-    paging, pool, stretches, target = work.paging, work.pool, work.stretches, work.target
+    timeline, directory, borders = work.timeline, work.directory, work.borders
+    stretches, target = work.stretches, work.target
     _gather(timeline, directory, kept_ms, tiers, borders, stretches)
     start, end = directory.start[key], directory.start[key + 1]
     cells, count, next_page = timeline.size[0], stretches.used[0], head.next_page
@@ -342,12 +312,12 @@ def write_timeline(work: Layout, key, head: HeadFields, kept_ms, heads, at, writ
                 target.page[pages] = next_page
                 next_page += 1
             page_at = write_cells(written.data, written.used[0], timeline, page_first, page_end, pool)
-            _note_page(written, key, target.page[pages], page_at, False)
+            _note_page(written, key, target.page[pages], page_at)
             pages += 1
     while free < end:
         free = _next_free(directory, free, end)
         if free < end:
-            _note_page(written, key, -directory.page[free] - 1, written.used[0], True)
+            _note_page(written, key, -directory.page[free] - 1, written.used[0])
             free += 1
     has_nulls = _has_null_in(timeline, hot_first, hot_end)
     head = HeadFields(head.clock_ms, head.since_ms, head.generation, next_page, has_nulls)

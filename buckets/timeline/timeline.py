@@ -275,6 +275,56 @@ def rebuild(timeline: Timeline) -> None:
                     _stack_push(timeline, side, column, cell)
 
 
+@inlined
+def forget_cells(sums, at) -> None:
+    """Let sums of cells, those of a page or of a stretch, hold nothing; `at` is where they stand among others."""
+    sums.event_count[at] = 0
+    for column in range(sums.nulls.shape[0]):
+        sums.extremes[0, column, at] = INT64_MAX
+        sums.extremes[1, column, at] = INT64_MIN
+        sums.nulls[column, at] = 0
+        for member in range(2):
+            sums.plus[member, column, at] = 0
+            sums.minus[member, column, at] = 0
+
+
+@leaf
+def add_cells(sums, at, timeline: Timeline, first, end) -> None:
+    """Add what cells `[first, end)` hold to sums, which need not be normal then. Cost: O(end - first)."""
+    sums.event_count[at] += timeline.prefix_count[end] - timeline.prefix_count[first]
+    for column in range(timeline.extremes.shape[1]):
+        for cell in range(first, end):
+            least, greatest = timeline.extremes[0, column, cell], timeline.extremes[1, column, cell]
+            sums.extremes[0, column, at] = min(sums.extremes[0, column, at], least)
+            sums.extremes[1, column, at] = max(sums.extremes[1, column, at], greatest)
+            if not is_raw(timeline, cell):
+                sums.nulls[column, at] += timeline.nulls[column, cell]
+                for member in range(2):
+                    sums.plus[member, column, at] += timeline.plus[member, column, cell]
+                    sums.minus[member, column, at] += timeline.minus[member, column, cell]
+            elif is_null(timeline, column, cell):
+                sums.nulls[column, at] += 1
+            elif timeline.is_text[column]:
+                continue
+            elif least >= 0:
+                sums.plus[0, column, at] += least >> LOW_BITS
+                sums.plus[1, column, at] += least & LOW_MASK
+            else:
+                sums.minus[0, column, at] -= least >> LOW_BITS
+                sums.minus[1, column, at] -= least & LOW_MASK
+
+
+@leaf
+def copy_columns(source, cell, target, to) -> None:
+    """Copy what a combined cell, or an entry of a directory, says of each column, to another one."""
+    for column in range(target.extremes.shape[1]):
+        for member in range(2):
+            target.extremes[member, column, to] = source.extremes[member, column, cell]
+            target.plus[member, column, to] = source.plus[member, column, cell]
+            target.minus[member, column, to] = source.minus[member, column, cell]
+        target.nulls[column, to] = source.nulls[column, cell]
+
+
 @leaf
 def copy_cell(timeline: Timeline, source, target) -> None:
     """Write a cell over another, without regard to what is computed from cells."""
@@ -283,14 +333,12 @@ def copy_cell(timeline: Timeline, source, target) -> None:
     timeline.owner[target] = timeline.owner[source]
     timeline.id_start[target] = timeline.id_start[source]
     timeline.id_length[target] = timeline.id_length[source]
+    if not is_raw(timeline, source):
+        copy_columns(timeline, source, timeline, target)
+        return
     for column in range(timeline.extremes.shape[1]):
         timeline.extremes[0, column, target] = timeline.extremes[0, column, source]
         timeline.extremes[1, column, target] = timeline.extremes[1, column, source]
-        if not is_raw(timeline, source):
-            for member in range(2):
-                timeline.plus[member, column, target] = timeline.plus[member, column, source]
-                timeline.minus[member, column, target] = timeline.minus[member, column, source]
-            timeline.nulls[column, target] = timeline.nulls[column, source]
 
 
 @inlined

@@ -181,7 +181,7 @@ def test_shards_that_are_scored_in_one_call_come_to_what_each_comes_to_by_itself
             mock.patch.object(shard_events, "MOST_TOGETHER", most_together),
             mock.patch.object(keyed_events, "MOST_ROWS", most_rows),
             mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL)),
-            mock.patch.object(eviction, "score", partial(score.score, paging=SMALL)),
+            mock.patch.object(eviction, "score_all", partial(score.score_all, paging=SMALL)),
         ):
             jobs.append(run(rows, cuts, shards, evaluations, late=late, collision=collision, rules=rules))
     found, expected = ({name: sorted(map(repr, job.output(name))) for name in job.found} for job in jobs)

@@ -61,7 +61,7 @@ def small(chunk_keys: int = 3, spare_visits: int = 2):
         changes.enter_context(mock.patch.object(eviction_schedule, "CHUNK_KEYS", chunk_keys))
         changes.enter_context(mock.patch.object(eviction, "SPARE_VISITS", spare_visits))
         changes.enter_context(mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL)))
-        changes.enter_context(mock.patch.object(eviction, "score", partial(score.score, paging=SMALL)))
+        changes.enter_context(mock.patch.object(eviction, "score_all", partial(score.score_all, paging=SMALL)))
         yield
 
 
@@ -492,7 +492,7 @@ def test_of_a_key_that_was_scored_twice_in_a_batch_the_last_clock_counts():
     scored = eviction.Eviction.begin(one.store, {group_id: plan})
     for key, clock_ms in (("b", 1), ("a", 3 * horizon_ms), ("a", 4 * horizon_ms)):
         of_key = GroupedKeys.of(group_id, ByteStrings.of([head_key(group_id, key)]))
-        scored.note(eviction.ScoredKeys(of_key, np.array([0, 1]), np.array([clock_ms]), np.zeros(1, np.bool_)), 1)
+        scored.note(of_key, np.array([clock_ms]), np.zeros(1, np.bool_), 1)
     scored.end()
     lagging = slot_end_ms(4 * horizon_ms, horizon_ms)
     assert json.loads(one.store.schedule.data[OVERVIEW])["slots"][group_id] == {str(lagging): 2}

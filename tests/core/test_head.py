@@ -20,7 +20,7 @@ from buckets.timeline.head import (
     write_entry,
     write_head,
 )
-from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
+from buckets.timeline.inspection import read_heads, unreadable
 from buckets.timeline.layout import written_bound
 from buckets.timeline.tiers import Paging
 from tests.core.cells import GREATEST, INT64S, LEAST, cell_lists, cells_of, laid_out, raw
@@ -129,11 +129,11 @@ def widened(columns: tuple, known: int) -> tuple:
     return (columns + ((0, 0, [0, 0], 0),) * known)[:known]
 
 
-def read(data: list[bytes], known: int, generation: int = ANY_GENERATION):
+def read(data: list[bytes], known: int):
     """What a reader of so many columns finds in heads one after the other: as `heads` draws them."""
     pool, start = ByteStrings.of(data)
     assert unreadable(pool, start) == -1
-    found, directory = read_heads(pool, start, generation, known)
+    found, directory = read_heads(pool, start, known)
     seen = []
     for key in range(len(data)):
         cells = int(found.cells[key])
@@ -162,17 +162,6 @@ def test_heads_are_read_as_they_were_written_by_readers_with_more_or_fewer_colum
     """Heads lie one after the other; that of a new key is empty."""
     data = [written(head) if head else b"" for head in many]
     assert read(data, known) == [expected(head, known) if head else (LEAST, LEAST, 0, [], []) for head in many]
-
-
-@given(heads(), st.integers(0, 3))
-def test_a_head_of_another_generation_is_that_of_a_new_key_whose_pages_are_known(head, generation):
-    ((clock_ms, since_ms, next_page, found, cells),) = read([written(head)], 2, generation)
-    assert next_page == head[3]
-    assert [numbers for numbers, _ in found] == [numbers for numbers, _ in head[4]]
-    if head[2] != generation:
-        assert (clock_ms, since_ms, cells) == (LEAST, LEAST, [])
-    else:
-        assert (clock_ms, since_ms, len(cells)) == (head[0], head[1], len(head[5]))
 
 
 @pytest.mark.parametrize("version", [0, CODEC_VERSION + 1, 255])

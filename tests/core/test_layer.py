@@ -12,8 +12,7 @@ from buckets.engine.stages.in_memory import MemoryEntries
 from buckets.engine.storage.shard_store import HEADS, LOG, SCHEDULE, Section, section_of
 from buckets.errors import BucketsError
 from buckets.state import live_log as cache_module
-from buckets.state.bounds import Bounds
-from buckets.state.layer import HISTORY, Layer, begin_log
+from buckets.state.layer import HISTORY, Bounds, Layer, begin_log
 from buckets.state.live_log import Caches, LogManifest, PrivateCaches, decode_segment, encode_segment
 from tests.laws import examples
 

@@ -17,8 +17,7 @@ from hypothesis.stateful import precondition, rule
 from buckets.byte_strings import ByteStrings
 from buckets.spark import machine_caches
 from buckets.spark.machine_caches import MachineCaches, shards_folder
-from buckets.state.bounds import Bounds
-from buckets.state.layer import Layer
+from buckets.state.layer import Bounds, Layer
 from tests.core.test_layer import CHANGES, KEYS, LENGTH, ROOMY, WORKERS, LayerMachine, Store, run
 
 FILES = st.sampled_from(["mark", "entries", "table", "buffer", "held", "segments"])
@@ -230,8 +229,7 @@ import pickle, sys
 from pathlib import Path
 from buckets.spark.machine_caches import MachineCaches
 from buckets.byte_strings import ByteStrings
-from buckets.state.bounds import Bounds
-from buckets.state.layer import Layer
+from buckets.state.layer import Bounds, Layer
 from tests.core.test_layer import Store
 folder, kept = map(Path, sys.argv[1:])
 store, caches, bounds = Store(), MachineCaches(folder), Bounds(20_000, 10_000, 1)

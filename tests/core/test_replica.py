@@ -41,8 +41,7 @@ from buckets.serve.job_batches import JobBatch, ScoredBy
 from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, message_rows
 from buckets.serve.undo import Undoing, undo
 from buckets.state import live_log
-from buckets.state.bounds import Bounds
-from buckets.state.layer import Layer
+from buckets.state.layer import Bounds, Layer
 from buckets.state.live_log import PrivateCaches
 from buckets.timeline.tiers import Paging
 from tests.core.examples import SCHEMA, rule
@@ -151,7 +150,7 @@ def small_parts():
     with (
         mock.patch.object(live_log, "OPEN_BYTES", 500),
         mock.patch.object(shard, "score_all", partial(score.score_all, paging=SMALL_PAGES)),
-        mock.patch.object(eviction, "score", partial(score.score, paging=SMALL_PAGES)),
+        mock.patch.object(eviction, "score_all", partial(score.score_all, paging=SMALL_PAGES)),
     ):
         yield
 

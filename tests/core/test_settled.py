@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
 from buckets.engine.storage.shard_store import head_key
+from buckets.kernel.group_plans import join_plans
 from buckets.kernel.keyed_events import are_settled, no_events
 from buckets.kernel.plan import plan_group
-from buckets.kernel.score import score
+from buckets.kernel.score import score_all
 from tests.core.examples import SCHEMA, rule
 from tests.core.test_eviction import LATENESS_MS, SMALL, Shard, one_voter, small
 from tests.laws import examples
@@ -43,9 +44,10 @@ def test_a_trim_changes_nothing_of_what_is_settled(batches, window, other, preci
         ):
             if settled:
                 nothing = no_events(1, len(plan.group.measures))
-                laid_down = score(plan, ByteStrings.of([head]), None, nothing, emit_all=False, paging=SMALL)
+                alone, joined = ByteStrings.of([head]), join_plans([plan])
+                laid_down = score_all([plan], joined, alone, None, nothing, emit_all=False, paging=SMALL)
                 assert laid_down.heads.to_list() == [head]
-                assert not laid_down.pages
+                assert not len(laid_down.pages.keys)
 
 
 def test_what_was_scored_is_settled_until_horizon_tail_or_measures_are_others():

@@ -7,7 +7,7 @@ import pytest
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import ShardStore, StoredHeads, head_key, head_keys, page_key
-from buckets.kernel.score import Page
+from buckets.kernel.score import Pages
 from tests.core.pipeline import CountedEntries
 
 GROUP = "11" * 8
@@ -31,7 +31,8 @@ def test_a_new_key_has_no_head(store):
 
 
 def test_pages_are_read_by_the_index_of_their_key(store):
-    assert read(store, "b", "a").read_pages([(1, 1), (0, 2)]) == [b"page 1", b"page 2"]
+    pages = read(store, "b", "a").read_pages(np.array([1, 0]), np.array([1, 2]))
+    assert pages.to_list() == [b"page 1", b"page 2"]
 
 
 def test_some_of_the_keys_keep_what_was_read_of_them(store):
@@ -41,8 +42,8 @@ def test_some_of_the_keys_keep_what_was_read_of_them(store):
 
 def test_only_what_has_changed_is_written(store):
     stored, writes = read(store, "a", "b", "c"), store.heads.writes
-    gone, new = (Page(key, number, data) for key, number, data in ((0, 1, None), (2, 0, b"p")))
-    stored.write(SimpleNamespace(heads=ByteStrings.of([b"head a", b"new b", b"new c"]), pages=[gone, new]))
+    pages = Pages(np.array([0, 2]), np.array([1, 0]), ByteStrings.of([b"", b"p"]))
+    stored.write(SimpleNamespace(heads=ByteStrings.of([b"head a", b"new b", b"new c"]), pages=pages))
     assert store.heads.data == {A: b"head a", B: b"new b", C: b"new c"}
     assert store.heads.writes == writes + 2
     assert store.pages.data == {page_key(B, 2): b"page 2", page_key(C, 0): b"p"}

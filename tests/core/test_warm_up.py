@@ -40,7 +40,7 @@ def test_a_run_with_late_events_collisions_and_a_sweep_that_trims_compiles_no_ke
     warm_up()
     before = signatures()
     assert [len(each) for each in before] == [1] * len(KERNELS)
-    with small(), mock.patch.object(eviction, "score", wraps=eviction.score) as trimming:
+    with small(), mock.patch.object(eviction, "score_all", wraps=eviction.score_all) as trimming:
         rules = [rule("brief", length="20ms"), rule("fee", "fee", length="20ms"), rule("long", length="400ms")]
         one = Shard(rules, precision={"tail": "100ms", "resolution": "10ms"}, late="evaluate", collision="replace")
         for at in range(0, 300, 3):

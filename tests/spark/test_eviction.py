@@ -22,8 +22,7 @@ from buckets.engine.storage.shard_store import (
     split_page_key,
 )
 from buckets.spark.state_reader import read_stored
-from buckets.state.bounds import Bounds
-from buckets.state.layer import Layer
+from buckets.state.layer import Bounds, Layer
 from buckets.state.live_log import PrivateCaches
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row

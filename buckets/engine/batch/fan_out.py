@@ -397,10 +397,10 @@ def _partitioned(events: EventColumns, entering: Entering, shards: int) -> Parti
     passed = entering.passed
     if not passed.any():
         return None
-    layout = _layout(tuple(entering.keys))
+    fields, indices, starts, seeds = _layout(tuple(entering.keys))
     columns = events.attributes | events.measures
-    texts = [strings_of(strings(columns[field])) for field in layout.fields]
-    return Partitioned(*assign_shards(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
+    texts = [strings_of(strings(columns[field])) for field in fields]
+    return Partitioned(*assign_shards(concatenated(texts), indices, starts, seeds, passed, shards))
 
 
 def _sent(events: EventColumns, group_ids: Sequence[str], partitioned: Partitioned | None) -> SentEvents | None:
@@ -421,19 +421,16 @@ def _sent(events: EventColumns, group_ids: Sequence[str], partitioned: Partition
     return SentEvents(group_ids, partitioned, pa.Table.from_arrays([*columns.values()], names=[*columns]))
 
 
-class _Layout(NamedTuple):
-    """The keys of groups, as `assign_shards` takes them: the fields of all groups, and of each group which of them."""
-
-    fields: Sequence[str]  # the fields, each once
-    indices: Int64s  # int64, those of each group, as indices of `fields`
-    starts: Int64s  # int64 `(groups + 1,)`, where those of each group begin
-    seeds: Int64s  # int64 `(groups,)`, the CRC-32 of each identity, with which that of a key begins
-
-
 @lru_cache(maxsize=64)
-def _layout(groups: tuple[tuple[str, tuple[str, ...]], ...]) -> _Layout:
+def _layout(groups: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Sequence[str], Int64s, Int64s, Int64s]:
+    """Return the keys of groups as `assign_shards` takes them.
+
+    Returns:
+        The fields of all groups, each once; those of each group as indices of these, where those of each group begin,
+        and the CRC-32 of the identity of each, with which that of a key begins.
+    """
     fields = list(dict.fromkeys(field for _, of_group in groups for field in of_group))
     indices = [fields.index(field) for _, of_group in groups for field in of_group]
     starts = starts_of([len(of_group) for _, of_group in groups])
     seeds = [zlib.crc32(group_id.encode()) for group_id, _ in groups]
-    return _Layout(fields, np.array(indices, np.int64), starts, np.array(seeds, np.int64))
+    return fields, np.array(indices, np.int64), starts, np.array(seeds, np.int64)

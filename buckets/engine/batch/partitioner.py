@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.arrays import Int32s, Int64s
-from buckets.byte_strings import ByteStrings, same_bytes, slots_for
+from buckets.byte_strings import ByteStrings, hash_bytes, same_bytes, slots_for
 from buckets.compiled import allocating, compiled, copy_bytes, leaf
 from buckets.numbers.varint import crc32
 
@@ -113,7 +113,7 @@ def _find_keys(texts: ByteStrings, fields, field_start, group, passed, seed, sha
             continue
         begin = found.key_at[count]
         end = _write_key(texts, fields, field_start[group], field_start[group + 1], event, events, found.data, begin)
-        slot = _hash(found.data, begin, end) & mask
+        slot = np.int64(hash_bytes(found.data, begin, end - begin) >> np.uint64(32)) & mask
         while table[slot] != _NONE:
             other_at = found.key_at[table[slot]]
             is_as_long = found.key_at[table[slot] + 1] - other_at == end - begin
@@ -150,16 +150,6 @@ def _write_key(texts: ByteStrings, fields, first, end, event, events, data, at):
                 data[at] = byte
                 at += 1
     return at
-
-
-@leaf
-def _hash(data, begin, end):
-    """Return a hash of bytes, not below 0."""
-    mixed = np.uint64(0x9E3779B97F4A7C15)
-    for at in range(begin, end):
-        mixed = (mixed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-    return np.int64(mixed >> np.uint64(33))
 
 
 @allocating

@@ -92,20 +92,18 @@ class SentEvents:
         schema = plain.schema.serialize().to_pybytes()
         for shard in self.shards:
             first, end = self.partitioned.event_start[shard : shard + 2].tolist()
-            yield shard, _packed(self.of_shard(shard), schema, plain.slice(first, end - first).to_batches())
+            (events,) = plain.slice(first, end - first).to_batches()
+            yield shard, _packed(self.of_shard(shard), schema, events)
 
 
-def _packed(sent: ShardPayload, schema: bytes, events: Sequence[pa.RecordBatch]) -> bytes:
-    """Return a payload in bytes, its events as they are given here."""
-    (batch,) = events
+def _packed(sent: ShardPayload, schema: bytes, events: pa.RecordBatch) -> bytes:
+    """Return a payload in bytes, its events as they are given here.
+
+    Its parts stand one after the other, each with how many bytes it has before all of them.
+    """
     identities = b"".join([bytes.fromhex(each) for each in sent.group_ids])
-    return _joined(
-        (identities, sent.keys, sent.key_events, sent.key_bytes, sent.rows, sent.key_data, schema, batch.serialize())
-    )
-
-
-def _joined(parts: Sequence[Any]) -> bytes:
-    """Return parts one after the other, each with how many bytes it has before all of them."""
+    arrays = sent.keys, sent.key_events, sent.key_bytes, sent.rows, sent.key_data
+    parts: list[Any] = [identities, *arrays, schema, events.serialize()]
     views = [memoryview(part).cast("B") if len(part) else memoryview(b"") for part in parts]
     joined: list[bytes | memoryview] = [
         SHARD.ljust(_ALIGNED, b"\0"),

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -23,32 +22,15 @@ from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Scheduled
 from buckets.engine.policies import needed_until_ms, read_entry
 from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHeads, column_of, head_keys, strings_of
+from buckets.kernel.group_plans import join_plans
 from buckets.kernel.keyed_events import ASKS, are_settled, no_events
 from buckets.kernel.plan import GroupPlan
-from buckets.kernel.score import PAGING, ScoredGroups, score
+from buckets.kernel.score import PAGING, ScoredGroups, score_all
 from buckets.rules.rule_set import RuleSet
 from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
 _NO_GENERATION = -1  # That of no head: of groups that are gone
-
-
-class ScoredKeys(NamedTuple):
-    """Keys of one shard that were scored, group by group."""
-
-    keys: GroupedKeys  # the keys; each group has some
-    group_start: Int64s  # int64 `(groups + 1,)`, where those of each group begin
-    clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
-    are_new: Flags  # bool `(keys,)`, which had no timeline
-
-    @classmethod
-    def of(cls, keys: GroupedKeys, heads: ByteStrings, clocks_ms: Int64s, are_kept: Flags | None) -> "ScoredKeys":
-        """Return keys, whose old heads these are, without those that are not kept; None keeps all."""
-        are_new = heads.lengths == 0
-        if are_kept is not None:
-            kept = np.flatnonzero(are_kept)
-            keys, clocks_ms, are_new = keys.take(kept).dense(), clocks_ms[kept], are_new[kept]
-        return cls(keys, starts_of(np.bincount(keys.groups)), clocks_ms, are_new)
 
 
 def kept_keys(scored: ScoredGroups) -> Flags | None:
@@ -69,7 +51,7 @@ class Eviction:
     schedule: EvictionSchedule  # the shard's eviction schedule
     # by the name of a group that is there, how many keys were evicted in this batch
     evicted: Counter[str] = field(default_factory=Counter)
-    _events: int = 0
+    events: int = 0  # how many events have been scored
     _scored: list[tuple[ByteStrings, Int64s]] = field(default_factory=list)
 
     @classmethod
@@ -93,37 +75,31 @@ class Eviction:
         """Return what goes on behind this one, which has ended."""
         return self.begin(self.store, self.plans)
 
-    @property
-    def events(self) -> int:
-        """How many events have been scored."""
-        return self._events
+    def note(self, keys: GroupedKeys, clocks_ms: Int64s, are_new: Flags, events: int) -> None:
+        """Note keys that were scored, with so many events: new ones are entered, and none of them needs a visit.
 
-    def note(self, keys: ScoredKeys, events: int) -> None:
-        """Note keys that were scored, with so many events: new ones are entered, and none of them needs a visit."""
-        self._events += events
-        self._scored.append((keys.keys.state_keys, keys.clocks_ms))
-        group_ids, state_keys = keys.keys.group_ids, keys.keys.state_keys
-        times_ms = self.schedule.clock.note(group_ids, keys.group_start, state_keys, keys.clocks_ms)
-        new = np.flatnonzero(keys.are_new)
+        Args:
+            keys: the keys, group by group; each group has some.
+            clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
+            are_new: bool `(keys,)`, which had no timeline.
+            events: how many events they had.
+        """
+        self.events += events
+        self._scored.append((keys.state_keys, clocks_ms))
+        group_start = starts_of(np.bincount(keys.groups))
+        times_ms = self.schedule.clock.note(keys.group_ids, group_start, keys.state_keys, clocks_ms)
+        new = np.flatnonzero(are_new)
         if len(new):
-            self.schedule.enter(keys.keys.take(new), keys.clocks_ms[new], self._horizons_ms, times_ms)
+            self.schedule.enter(keys.take(new), clocks_ms[new], self._horizons_ms, times_ms)
 
     def end(self) -> None:
         """Visit keys that are due, and write the schedule."""
-        due = self.schedule.take_due(self.store.schedule, self._horizons_ms, self._events + SPARE_VISITS)
+        due = self.schedule.take_due(self.store.schedule, self._horizons_ms, self.events + SPARE_VISITS)
         if due.keys.size:
             scored, clocks_ms = self._scored_of(due.keys)
             self.schedule.enter(due.keys.take(scored), clocks_ms, self._horizons_ms)
             self._visit(due.take(np.setdiff1d(np.arange(due.keys.size), scored, assume_unique=True)))
         self.schedule.leave(self.store.schedule, self.plans.keys())
-
-    def evicted_until_ms(self, keys: GroupedKeys) -> Int64s | None:
-        """Return the time of the latest event of all evicted timelines of each key's group, `NO_CLOCK` for none.
-
-        None where nothing was ever evicted.
-        """
-        known = self.schedule.evicted_until_ms
-        return keys.each(known, NO_CLOCK) if known else None
 
     @cached_property
     def _horizons_ms(self) -> dict[str, int]:
@@ -164,7 +140,8 @@ class Eviction:
                 if len(trimmed):  # Brings them to the horizon and the tiers that are in force.
                     plan, heads = self.plans[group_id], stored.take(trimmed)
                     nothing = no_events(heads.heads.size, len(plan.group.measures))
-                    heads.write(score(plan, heads.heads, heads.read_pages, nothing, emit_all=False))
+                    joined = join_plans([plan])
+                    heads.write(score_all([plan], joined, heads.heads, heads.read_pages, nothing, emit_all=False))
                 gone = np.count_nonzero(~stays[of_group] & (stored.heads.lengths[of_group] > 0))
                 if gone:
                     self.evicted[self.plans[group_id].group.name] += int(gone)

@@ -45,11 +45,6 @@ class _Voters(NamedTuple):
     # int64 `(groups,)`, the greatest time that more than half of them have come to; NO_CLOCK where they are too few
     medians_ms: Int64s
 
-    def take(self, groups: Sequence[int]) -> "_Voters":
-        """Return those of some groups."""
-        columns: list[npt.NDArray[Any]] = [column[groups] for column in self]
-        return _Voters(*columns)
-
 
 def _new_voters(groups: int) -> _Voters:
     return _Voters(
@@ -182,8 +177,7 @@ class ShardClock:
             added = _new_voters(len(new))
             added.identities[:] = np.frombuffer(bytes.fromhex("".join(new)), np.uint8).reshape(len(new), GROUP_BYTES)
             both: zip[tuple[Any, Any]] = zip(self._voters, added, strict=True)
-            columns: list[npt.NDArray[Any]] = [np.concatenate(each) for each in both]
-            self._voters = _Voters(*columns)
+            self._voters = _Voters._make(map(np.concatenate, both))
             self._numbers |= {group_id: len(self._numbers) + number for number, group_id in enumerate(new)}
         numbers = np.array([self._numbers[group_id] for group_id in group_ids], np.int64)
         apart = np.array([group_id in self._apart for group_id in self._numbers], np.bool_)
@@ -196,7 +190,8 @@ class ShardClock:
         """Forget the voters of all groups but these."""
         kept = {group_id: number for group_id, number in self._numbers.items() if group_id in group_ids}
         if len(kept) < len(self._numbers):
-            self._voters = self._voters.take([*kept.values()])
+            numbers = [*kept.values()]
+            self._voters = _Voters._make(column[numbers] for column in self._voters)
             self._numbers = {group_id: number for number, group_id in enumerate(kept)}
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.aggregates.component import COMPUTED
 from buckets.arrays import Flags, Int64s
 from buckets.engine.policies import Fired
 from buckets.engine.results.alerts import FiredRules
 from buckets.engine.values.feature_rules import FeatureValues, Judged, scores_at
 from buckets.engine.values.group_parts import ScoredGroup
-from buckets.engine.values.track_values import ROW_COLUMNS, number_columns, row_columns
+from buckets.engine.values.track_values import number_columns, row_columns
 from buckets.events.schema import EventSchema
 from buckets.expressions.certainty import Value, possible_truths
 from buckets.expressions.number_functions import Interval, scaled_down
@@ -323,11 +324,11 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
 
     There are three more columns, `source`, `source_order` and `position`, which say where the event came from.
     """
-    names = ["rule", "fired", "warm", *(name for name in ROW_COLUMNS if name in compact.column_names)]
+    names = ["rule", "fired", "warm", *(name for name in COMPUTED if name in compact.column_names)]
     lists = {name: compact[name].combine_chunks() for name in names}
     flat = {name: pc.list_flatten(values) for name, values in lists.items()}
     events, rules = pc.list_parent_indices(lists["rule"]), flat["rule"].to_numpy()
-    rows = {name: flat[name].to_numpy(zero_copy_only=False) for name in names if name in ROW_COLUMNS}
+    rows = {name: flat[name].to_numpy(zero_copy_only=False) for name in names if name in COMPUTED}
     scales = np.array(plan.value_scales, np.int64) - [extra_digits(rule) for rule in plan.rules]
     are_counts = np.array([rule.is_count for rule in plan.rules], np.bool_)
     rule_ids = pa.array([rule.rule_id for rule in plan.rules])

@@ -210,7 +210,7 @@ def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
 
 
 PARTS = "parts"  # The output that carries parts to where they meet
-_CLOCK = "clock_ms"
+CLOCK = "clock_ms"  # The column that says to which time the clock of its key has come with each event
 _NO_FLAGS = np.empty(0, np.bool_)
 _NO_PART = ComputedPart(NOTHING_COMPUTED, _NO_FLAGS, _NO_FLAGS)
 _EVENT_TYPES = {"position": pa.int64(), "source": pa.string(), "source_order": pa.int64(), "event_id": pa.string()}
@@ -231,17 +231,12 @@ def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
         codes = pa.array(table.codes[events].astype(np.int32))
         key = pa.DictionaryArray.from_arrays(codes, table.keys)
         clocks = pa.array(group.clocks_ms[events])
-        taken = table.take(events).append_column("key", key).append_column(_CLOCK, clocks)
+        taken = table.take(events).append_column("key", key).append_column(CLOCK, clocks)
     else:
         taken = table.take(events, _EVENT)
     for name, column in to_columns([found.parts[part].take(rows) for part in of.spanning_parts]).items():
         taken = taken.append_column(name, column)
     return payload.pack(payload.EVENTS, taken, of.group_id)
-
-
-def clocks_of(table: KeyedTable) -> Int64s:
-    """Return to which time the clock of its key has come with each event that has met others."""
-    return table.column(_CLOCK)
 
 
 def meet(

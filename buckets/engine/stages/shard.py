@@ -26,7 +26,7 @@ from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.fan_out import FannedOut, KeyedTable, fan_out, with_own_fields
 from buckets.engine.batch.partitioner import sort_by_code
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
-from buckets.engine.eviction.eviction import Eviction, PolicyEviction, ScoredKeys, kept_keys
+from buckets.engine.eviction.eviction import Eviction, PolicyEviction, kept_keys
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
 from buckets.engine.results import side_outputs
 from buckets.engine.results.alerts import FiredRules, alert_table
@@ -38,12 +38,12 @@ from buckets.engine.results.condition_results import (
 )
 from buckets.engine.stages.accounting import evicted_count
 from buckets.engine.stages.cross_group import (
+    CLOCK,
     FILLS,
     NO_SOURCES,
     PARTS,
     Filling,
     FillSources,
-    clocks_of,
     meet,
     parts_payload,
 )
@@ -185,7 +185,8 @@ class Scorer:
         if not (self.evaluations or self.features):
             return set()
         events = np.diff(arrived.key_start[arrived.group_start]).tolist()
-        rules = [len(plans.groups.plan_of(group_id).rule_arrays.number) for group_id in arrived.group_ids]
+        of_groups = [plans.groups.plans[plans.groups.numbers[group_id]] for group_id in arrived.group_ids]
+        rules = [len(plan.rule_arrays.number) for plan in of_groups]
         each = zip(arrived.group_ids, events, rules, strict=True)
         return {group_id for group_id, of_group, of_event in each if of_group * of_event > keyed_events.MOST_ROWS}
 
@@ -246,7 +247,7 @@ class Scorer:
                 events.between(first, end),
                 every,
                 evicted_until_ms=_evicted_until_ms(parts, until - begin),
-                reset_ms={at - first: share.reset_ms for at, share in shares.items() if share.plan.resetting},
+                from_ms={at - first: share.from_ms for at, share in shares.items() if share.plan.resetting},
             )
             are_quiet = scored.are_quiet.tolist()
             if self.keeps:
@@ -276,7 +277,7 @@ class Scorer:
         plan, table, policies = share.plan, share.table, share.policies
         group = plan.group
         if plan.resetting:
-            keep_resets(plan, policies.state, share.reset_ms, scored.reset_ms)
+            keep_resets(plan, policies.state, share.from_ms, scored.from_ms)
         of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, table.column("time_ms")))
         judged: list[Judged] = []
         beyond: Sequence[tuple[int, int]] = ()
@@ -374,22 +375,21 @@ class _Part(NamedTuple):
 
     def note(self, scored: ScoredGroups, key_events: Int64s, are_kept: Flags | None) -> None:
         """Let the eviction of the shard know what has come out for its keys; `are_kept` is of all, see `kept_keys`."""
-        are_own = None if are_kept is None else are_kept[self.places]
-        scored_keys = ScoredKeys.of(self.keys, self.stored.heads, scored.clocks_ms[self.places], are_own)
-        self.eviction.note(scored_keys, int(key_events[self.places].sum()))
+        keys, clocks_ms, are_new = self.keys, scored.clocks_ms[self.places], self.stored.heads.lengths == 0
+        if are_kept is not None:
+            kept = np.flatnonzero(are_kept[self.places])
+            keys, clocks_ms, are_new = keys.take(kept).dense(), clocks_ms[kept], are_new[kept]
+        self.eviction.note(keys, clocks_ms, are_new, int(key_events[self.places].sum()))
 
 
-def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s | None:
-    """Return the time of the latest event of all evicted timelines of each key's group in its shard; None for none."""
-    known = [
-        (part.places, until_ms) for part in parts if (until_ms := part.eviction.evicted_until_ms(part.keys)) is not None
-    ]
-    if not known:
-        return None
-    of_keys = np.full(keys, NO_CLOCK)
-    for places, until_ms in known:
-        of_keys[places] = until_ms
-    return of_keys
+def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s:
+    """Return the time of the latest event of all evicted timelines of each key's group in its shard, as `score_all`."""
+    until_ms = np.full(keys, NO_CLOCK)
+    for part in parts:
+        known = part.eviction.schedule.evicted_until_ms
+        if known:
+            until_ms[part.places] = part.keys.each(known, NO_CLOCK)
+    return until_ms
 
 
 @dataclass(frozen=True)
@@ -420,8 +420,8 @@ class _Share:
         return AlertPolicies(self.table, self.eviction.store.policies, self.plan.group.state_id)
 
     @cached_property
-    def reset_ms(self) -> Int64s:
-        """Return when its resetting rules last fired."""
+    def from_ms(self) -> Int64s:
+        """Return the first time that counts since its resetting rules last fired."""
         return read_resets(self.plan, self.policies.state, len(self.table.keys))
 
 
@@ -486,7 +486,7 @@ def cross_group_outputs(
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies, group.group_id))
         fired = fired_rules([judged])
-        met.append((judged, [(of, of_group.decide(of.fired, clocks_of(judged.table))) for of in fired]))
+        met.append((judged, [(of, of_group.decide(of.fired, judged.table.column(CLOCK))) for of in fired]))
     if any(each.table.group.policies for each in policies.values()):
         eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
         for each in policies.values():

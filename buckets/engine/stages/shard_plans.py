@@ -43,10 +43,6 @@ class GroupSet:
         """Return the index of each plan by its group."""
         return {plan.group.group_id: number for number, plan in enumerate(self.plans)}
 
-    def plan_of(self, group_id: str) -> GroupPlan:
-        """Return the plan of a group."""
-        return self.plans[self.numbers[group_id]]
-
     @cached_property
     def _tracks_of(self) -> list[list[Track | None]]:
         """Return the track of each column of each plan; None for one that no rule reads any more."""

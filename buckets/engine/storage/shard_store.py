@@ -11,7 +11,7 @@ of the log, in which the newest heads and policies and all of the schedule lie (
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from buckets.arrays import Flags, Int64s
 from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.storage.arena import PENDING, STORED, Arena
-from buckets.kernel.score import Page, Scored, ScoredGroups
+from buckets.kernel.score import Pages, ScoredGroups
 from buckets.timeline.inspection import pages_of
 
 GROUP_BYTES = 8
@@ -97,7 +97,7 @@ class DriverStores:
 
 
 @dataclass(frozen=True)
-class Section:
+class Section(InColumns):
     """One of the maps, in a map that holds several."""
 
     entries: Entries  # the map that holds it
@@ -110,15 +110,6 @@ class Section:
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
         """Keep values."""
         self.entries.write(self._named(keys), values)
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of keys; empty bytes where there is none."""
-        return self.entries.get([self.name + key for key in keys] if self.name else keys)
-
-    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
-        name = self.name
-        self.entries.put([(name + key, value) for key, value in entries] if name else entries)
 
     def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
@@ -223,27 +214,26 @@ class StoredHeads:
         """Return those of the keys from one index to another, without a copy."""
         return StoredHeads(self.store, self.state_keys.slice(begin, end), self.heads.slice(begin, end))
 
-    def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read pages, each given as the index of its key, and its number."""
-        return self.store.pages.get(self._page_keys(*_columns(wanted)).to_list())
+    def read_pages(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
+        """Read pages, each given by the index of its key, and its number."""
+        return self.store.pages.read(self._page_keys(keys, numbers))
 
-    def write(self, scored: Scored | ScoredGroups) -> None:
+    def write(self, scored: ScoredGroups) -> None:
         """Write what has changed of the timelines."""
         JoinedHeads([self]).write(scored)
 
-    def write_changed(self, heads: ByteStrings, are_changed: Flags, pages: Sequence[Page]) -> None:
+    def write_changed(self, heads: ByteStrings, are_changed: Flags, pages: Pages) -> None:
         """Write those of the new heads that are changed, and pages."""
         changed = np.flatnonzero(are_changed)
         if len(changed) == heads.size:
             self.store.heads.write(self.state_keys, heads)
         elif len(changed):
             self.store.heads.write(self.state_keys.take(changed), heads.take(changed))
-        if not pages:
-            return
-        keys = self._page_keys(*_columns([(page.key, page.number) for page in pages]))
-        found = [(key, page.data) for key, page in zip(keys.to_list(), pages, strict=True)]
-        self.store.pages.put([(key, data) for key, data in found if data is not None])
-        self.store.pages.remove(ByteStrings.of([key for key, data in found if data is None]))
+        if len(pages.keys):
+            keys, are_gone = self._page_keys(pages.keys, pages.numbers), pages.data.lengths == 0
+            written = np.flatnonzero(~are_gone)
+            self.store.pages.write(keys.take(written), pages.data.take(written))
+            self.store.pages.remove(keys.take(np.flatnonzero(are_gone)))
 
     def remove(self) -> None:
         """Remove the timelines."""
@@ -253,7 +243,7 @@ class StoredHeads:
         self.store.heads.remove(self.state_keys.take(np.flatnonzero(self.heads.lengths)))
 
     def _page_keys(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
-        """Return where pages lie, each given as the index of its key, and its number."""
+        """Return where pages lie, each given by the index of its key, and its number."""
         ends = np.arange(len(numbers) + 1) * PAGE_BYTES
         return self.state_keys.take(keys).followed_by(fixed(numbers.astype(">u4").view(np.uint8), ends))
 
@@ -277,43 +267,34 @@ class JoinedHeads:
         return np.argsort(np.concatenate(self.places))
 
     @cached_property
-    def _homes(self) -> tuple[list[int], list[int]]:
+    def _homes(self) -> tuple[Int64s, Int64s]:
         """Return the part of each key, by its index, and the index of the key there."""
         sizes = [len(each) for each in self.places]
         parts, indices = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes])
-        return parts[self._order].tolist(), indices[self._order].tolist()
+        return parts[self._order], indices[self._order]
 
-    def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read pages, each given as the index of its key, and its number."""
+    def read_pages(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
+        """Read pages, at least one, each given by the index of its key, and its number."""
         if len(self.parts) == 1:
-            return self.parts[0].read_pages(wanted)
-        (parts, indices), pages, own = self._homes, [b""] * len(wanted), dict[int, list[int]]()
-        for at, (key, _) in enumerate(wanted):
-            own.setdefault(parts[key], []).append(at)
-        for part, of_part in own.items():
-            asked = [(indices[key], number) for key, number in map(wanted.__getitem__, of_part)]
-            for at, page in zip(of_part, self.parts[part].read_pages(asked), strict=True):
-                pages[at] = page
-        return pages
+            return self.parts[0].read_pages(keys, numbers)
+        parts, indices = self._homes
+        own = [(part, np.flatnonzero(parts[keys] == part)) for part in np.unique(parts[keys]).tolist()]
+        pages = [self.parts[part].read_pages(indices[keys[at]], numbers[at]) for part, at in own]
+        return concatenated(pages).take(np.argsort(np.concatenate([at for _, at in own])))
 
-    def write(self, scored: Scored | ScoredGroups) -> None:
+    def write(self, scored: ScoredGroups) -> None:
         """Write what has changed of the timelines."""
         are_changed = scored.heads.differs_from(self.heads)
         if len(self.parts) == 1:
             self.parts[0].write_changed(scored.heads, are_changed, scored.pages)
             return
-        pages: list[list[Page]] = [[] for _ in self.parts]
-        for page in scored.pages:
+        pages = [scored.pages] * len(self.parts)
+        if len(scored.pages.keys):
             parts, indices = self._homes
-            pages[parts[page.key]].append(replace(page, key=indices[page.key]))
+            of_pages, moved = parts[scored.pages.keys], scored.pages._replace(keys=indices[scored.pages.keys])
+            pages = [moved.take(np.flatnonzero(of_pages == part)) for part in range(len(self.parts))]
         for part, places, of_part in zip(self.parts, self.places, pages, strict=True):
             part.write_changed(scored.heads.take(places), are_changed[places], of_part)
-
-
-def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
-    """Return the keys of pages and their numbers."""
-    keys, numbers = np.array(pages, np.int64).reshape(-1, 2).T
-    return keys, numbers
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ _MOST_ROWS = 100_000
 class FeatureValues:
     """A feature at the events of a rule."""
 
-    feature: NamedFeature  # the feature, without its name
     values: Values  # its values and bounds
     counted: Int64s  # int64, how many events its window holds that it counts
     warm: Flags  # bool, whether nothing that its window needs can be missing
@@ -160,7 +159,7 @@ class _Chosen:
         computed = {component: part.computed for component, part in parts.items()}
         warm = np.all([part.warm for part in parts.values()], axis=0)
         aggregate = named.feature.aggregate
-        values = FeatureValues(named, aggregate.finalize(computed, own), aggregate.counted(computed, own), warm)
+        values = FeatureValues(aggregate.finalize(computed, own), aggregate.counted(computed, own), warm)
         outside = next((part.outside for part in parts.values()), None)
         values = values if outside is None else _null_where(outside, values)
         self._features[number], self._columns[number] = values, _column(values)
@@ -255,7 +254,7 @@ def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
         rule, chosen = plan.rules[number], chosen_rows(rows, order[start:end])
         (named,) = rule.named_features()
         values = _values(chosen, plan.value_scales[number], rule)
-        features = {named.name: FeatureValues(named, values, chosen.event_count, group.warm(chosen.event, chosen.rule))}
+        features = {named.name: FeatureValues(values, chosen.event_count, group.warm(chosen.event, chosen.rule))}
         yield Judged(rule, group.table, chosen.event, features, chosen.fired, chosen)
 
 

@@ -45,7 +45,13 @@ class ScoredGroup:
         return times_ms - plan.reach_ms[rules] >= since_ms
 
 
-_VALUES = ("whole", "micro", "event_count")  # What is told of a part all of whose values are known
+_VALUES = ("whole", "micro", "event_count")
+
+
+def names_told(of: Computed | Rows) -> tuple[str, ...]:
+    """Return the names of what is told of values at events: of `COMPUTED` without bounds, where all are known."""
+    is_known = of.exact.all() and np.array_equal(of.count_lower, of.count_upper)
+    return _VALUES if is_known else COMPUTED
 
 
 @dataclass(frozen=True)
@@ -137,8 +143,7 @@ def to_columns(parts: Sequence[ComputedPart]) -> dict[str, pa.Array]:
     """Return parts at the same events as columns of a table; with bounds where some value has any."""
     columns: dict[str, pa.Array] = {}
     for number, of in enumerate(parts):
-        is_known = of.computed.exact.all() and np.array_equal(of.computed.count_lower, of.computed.count_upper)
-        for name in _VALUES if is_known else COMPUTED:
+        for name in names_told(of.computed):
             columns[f"{number}:{name}"] = pa.array(getattr(of.computed, name))
         columns |= {f"{number}:there": pa.array(of.there), f"{number}:warm": pa.array(of.warm)}
     return columns
@@ -163,11 +168,9 @@ def _read(table: pa.Table, number: int) -> ComputedPart:
 
 def joined(pieces: Sequence[ComputedPart]) -> ComputedPart:
     """Return a part at the events of several pieces, one piece after the other."""
-    columns: list[npt.NDArray[Any]] = [
-        np.concatenate(column) for column in zip(*(each.computed for each in pieces), strict=True)
-    ]
+    computed = Computed._make(map(np.concatenate, zip(*(each.computed for each in pieces), strict=True)))
     there, warm = (np.concatenate([getattr(each, name) for each in pieces]) for name in ("there", "warm"))
-    return ComputedPart(Computed(*columns), there, warm)
+    return ComputedPart(computed, there, warm)
 
 
 def has_overflows(group: ScoredGroup) -> bool:

@@ -4,7 +4,7 @@ For each event the kernel lists the events of its window that count by themselve
 them. Which of these pass the filter beside the event is found here, on columns.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,13 +46,6 @@ from buckets.timeline.inspection import texts_at
 _AT_ONCE = 1_000_000  # So many pairs are filtered together
 
 
-class Passing(NamedTuple):
-    """The pairs that pass a filter, those of an event by time."""
-
-    row: Int64s  # int64 `(pairs,)`, ascending, the event of each, by its index among those that have pairs
-    at: Int64s  # int64 `(pairs,)`, where in the list each begins
-
-
 class ListedPairs:
     """What the kernel has listed for the events of a group."""
 
@@ -60,7 +53,7 @@ class ListedPairs:
         """Take them as they are."""
         self._table, self._scored = table, scored
         self._columns = plan.group.measures
-        self._passing: dict[Any, Passing] = {}
+        self._passing: dict[Any, tuple[Int64s, Int64s]] = {}
         self._beyond = np.empty(0, np.bool_)
 
     def compute(self, part: Part, rows: Rows) -> tuple[Computed, Flags]:
@@ -106,11 +99,8 @@ class ListedPairs:
 
     def _ranks(self, part: Part, row: Int64s, at: Int64s, size: int) -> Computed:
         """Return how many values are more frequent among other events than that of each event, and one."""
-        assert part.column is not None
-        assert part.second is not None
         is_own = self._scored.pairs[at + OWN] == 1
-        both = np.stack([row, self._values(part.column, at)[0], self._values(part.second, at)[0]], axis=1)
-        different, which = np.unique(both, axis=0, return_inverse=True)
+        different, which = np.unique(self._both_values(part, row, at), axis=0, return_inverse=True)
         times = np.bincount(which[~is_own], minlength=len(different))
         own = np.zeros(size, np.int64)
         own[row[is_own]] = times[which[is_own]]
@@ -125,13 +115,22 @@ class ListedPairs:
         first = at + VALUES + 2 * self._columns.index(track.name)
         return self._scored.pairs[first], self._scored.pairs[first + 1]
 
-    def _pass(self, where: SqlFilter | None, rows: Rows) -> Passing:
-        """Return the pairs of rows that pass; all without a filter."""
+    def _both_values(self, part: Part, row: Int64s, at: Int64s) -> Int64s:
+        """Return the event and the values in both columns of each pair, int64 `(pairs, 3)`."""
+        assert part.column is not None
+        assert part.second is not None
+        return np.stack([row, self._values(part.column, at)[0], self._values(part.second, at)[0]], axis=1)
+
+    def _pass(self, where: SqlFilter | None, rows: Rows) -> tuple[Int64s, Int64s]:
+        """Return the pairs that pass, all without a filter, those of a row by time.
+
+        Of each there is the index of its row, ascending, and where in the list it begins, int64 `(pairs,)`.
+        """
         size, stride = rows.event_count, VALUES + 2 * len(self._columns)
         row = np.repeat(np.arange(len(size)), size)
         at = rows.whole[row] + (np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size)) * stride
         if where is None:
-            return Passing(row, at)
+            return row, at
         schema, lists = with_this(self._table.schema), self._table.lists
         own = [field_of(name) for name in dict.fromkeys(where.expression.fields()) if name.startswith(THIS)]
         time = schema.event_time.field
@@ -145,7 +144,7 @@ class ListedPairs:
             mask = matches(where, columns, schema, lists)
             assert mask is not None
             passed[here] = mask.to_numpy(zero_copy_only=False)
-        return Passing(row[passed], at[passed])
+        return row[passed], at[passed]
 
     def _field(self, name: str, at: Int64s) -> pa.Array:
         """Return a field of listed events, as filters take it."""
@@ -164,13 +163,9 @@ class ListedPairs:
         if operation == SUM:
             return self._sums(row, values, size)
         if operation == COUNT_DISTINCT:
-            assert part.second is not None
-            both = np.unique(np.stack([row, values, self._values(part.second, at)[0]], axis=1), axis=0)
-            return np.bincount(both[:, 0], minlength=size)
+            return np.bincount(np.unique(self._both_values(part, row, at), axis=0)[:, 0], minlength=size)
         if operation == ENTROPY:
-            assert part.second is not None
-            both = np.stack([row, values, self._values(part.second, at)[0]], axis=1)
-            different, times = np.unique(both, axis=0, return_counts=True)
+            different, times = np.unique(self._both_values(part, row, at), axis=0, return_counts=True)
             return entropies(different[:, 0], times, events)
         found = np.zeros(size, np.int64)
         if operation in (MIN, MAX):

@@ -1,19 +1,19 @@
 """What a timeline keeps of events: a column of integers for each track of their group; and how duplicates differ."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.aggregates.component import ColumnKind
+from buckets.aggregates.component import SQUARES, ColumnKind
 from buckets.arrays import Flags, Int64s
 from buckets.engine.batch.fan_out import EventFields
-from buckets.engine.values.group_parts import ScoredGroup
+from buckets.engine.values.group_parts import ScoredGroup, names_told
 from buckets.events.schema import EventSchema
 from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import INT64_MAX, format_scaled
@@ -32,16 +32,15 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-class TrackValues(NamedTuple):
-    """What tracks keep of events."""
+def track_values(
+    tracks: Mapping[int, Track], fields: EventFields, size: int, texts_from: int = 0
+) -> tuple[Int64s, Flags, bytes]:
+    """Return what tracks, by their number below `size`, keep of events; the places of texts begin with `texts_from`.
 
-    values: Int64s  # int64 `(size, events)`, 0 where there is none; of a text its place in `texts`
-    nulls: Flags  # bool `(size, events)`, where an event that counts has no value
-    texts: bytes  # different texts, one after the other
-
-
-def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int, texts_from: int = 0) -> TrackValues:
-    """Return what tracks, by their number below `size`, keep of events; the places of texts begin with `texts_from`."""
+    Returns:
+        The values, int64 `(size, events)`, 0 where there is none, and of a text its place; where an event that counts
+        has none, bool `(size, events)`; and the different texts, one after the other.
+    """
     texts: dict[str, bytes] = {}  # by field, in one piece
     places: dict[str, Int64s] = {}
     for track in tracks.values():
@@ -65,7 +64,7 @@ def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int, te
         values[number] = np.where(counted[track.where], column, _UNCOUNTED.get(track.kind, 0))
         if missing is not None:
             nulls[number] = missing & counted[track.where]
-    return TrackValues(values, nulls, b"".join(texts.values()))
+    return values, nulls, b"".join(texts.values())
 
 
 def _places(column: pa.Array, begin: int) -> tuple[bytes, Int64s]:
@@ -123,7 +122,10 @@ def _column(track: Track, table: EventFields) -> Int64s:
     if track.kind in ("digest_high", "digest_low"):
         return _identity(track.of, table)[track.kind == "digest_low"]
     values = numbers_of(track.of, table)
-    return _SQUARES[track.kind](values) if track.kind in _SQUARES else values
+    if track.kind not in SQUARES:
+        return values
+    word: Int64s = _squared(values)[SQUARES.index(track.kind)].astype(np.int64)
+    return word
 
 
 def _identity(field: str, table: EventFields) -> tuple[Int64s, Int64s]:
@@ -151,18 +153,6 @@ def _squared(values: Int64s) -> tuple[Any, Any, Any, Any]:
     second = (words >> _HALF) + (product & _LOW)
     third = (second >> _HALF) + (product >> _HALF) + (top & _LOW)
     return first, second & _LOW, third & _LOW, (third >> _HALF) + (top >> _HALF)
-
-
-def _word(index: int) -> Callable[[Int64s], Int64s]:
-    return lambda values: _squared(values)[index].astype(np.int64)
-
-
-_SQUARES: dict[ColumnKind, Callable[[Int64s], Int64s]] = {
-    "square_0": _word(0),
-    "square_1": _word(1),
-    "square_2": _word(2),
-    "square_3": _word(3),
-}
 
 
 @dataclass(frozen=True)
@@ -252,17 +242,13 @@ def _shown(value: Any, name: str, schema: EventSchema) -> Any:
 
 
 _MOST_OF_FACTOR = 18
-_VALUES = ("whole", "micro", "event_count")
-_BOUNDS = ("lower_whole", "lower_micro", "upper_whole", "upper_micro", "exact", "count_lower", "count_upper")
 RowColumns = Mapping[str, npt.NDArray[Any]]
-"""What some rows say of values: `_VALUES`, and `_BOUNDS` only where some window is uncertain."""
-ROW_COLUMNS = (*_VALUES, *_BOUNDS)
+"""What some rows say of values, with bounds only where some window is uncertain: see `names_told`."""
 
 
 def row_columns(rows: Rows) -> RowColumns:
     """Return what rows say of values."""
-    is_known = rows.exact.all() and np.array_equal(rows.count_lower, rows.count_upper)
-    return {name: getattr(rows, name) for name in (_VALUES if is_known else ROW_COLUMNS)}
+    return {name: getattr(rows, name) for name in names_told(rows)}
 
 
 def number_columns(scales: Int64s, are_counts: Flags, schema: EventSchema, rows: RowColumns) -> dict[str, pa.Array]:
