@@ -61,8 +61,8 @@ from buckets.spark.live_batch import FunctionSink, StreamBatch
 from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.running import Patience
 from buckets.spark.session import QUERY_SETTINGS, remember_shards
+from buckets.spark.session_folder import check_own_jar
 from buckets.spark.sources import open_frame
-from buckets.spark.spark_version import check_own_jar
 from buckets.stores.location import location
 
 _OUTPUT = "dataframe"  # In the terms of a batch

@@ -27,7 +27,7 @@ from buckets.spark.arrow_types import from_arrow_schema, to_arrow_schema
 from buckets.spark.frame_input import FrameError, beside_kinds, check_is_frame, numbered_kinds, output_kinds
 from buckets.spark.frame_rows import in_utc, numbered_names, of_rows
 from buckets.spark.scored_batch import ScoredBatch
-from buckets.spark.spark_version import check_delta
+from buckets.spark.session_folder import check_delta
 from buckets.spark.spilled import payloads_of, spilled
 from buckets.spark.worker import settle
 

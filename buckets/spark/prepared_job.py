@@ -41,9 +41,9 @@ from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, start_session
+from buckets.spark.session_folder import check_own_jar
 from buckets.spark.sinks import DeltaSink, KafkaSink, WebhookSink
 from buckets.spark.sources import open_source
-from buckets.spark.spark_version import check_own_jar
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.worker import take_steps
 from buckets.stores.location import location

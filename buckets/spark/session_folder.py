@@ -1,4 +1,4 @@
-"""The JVM of this process, and where its session has scratch space, sockets, unpacked libraries, and its logs.
+"""The JVM of this process, what it lacks, and where its session has scratch space, sockets, libraries, and its logs.
 
     TMP/buckets-UID/            of this user alone, mode 0700
         .lock                   held while folders are made and removed
@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 from buckets.errors import BucketsError, first_line
+from buckets.java.java import LOCKED_SPARK, spark_line
 from buckets.monitor.processes import process_tree
 from buckets.stores.store_path import StorePath
 
@@ -229,6 +231,37 @@ def has_class(name: str) -> bool:
     except Py4JJavaError:
         return False
     return True
+
+
+def check_own_jar() -> None:
+    """See that the session can keep state, with classes of ours."""
+    if not has_class("buckets.StateTasks"):
+        message = (
+            "the session finds no jar of buckets, without which no state is kept: make it with "
+            "`SparkSession.builder.config(map=buckets.spark.session_settings())`, or give spark-submit as --jars what "
+            "`python -m buckets.java.jars` prints"
+        )
+        raise BucketsError(message)
+
+
+def check_kafka(place: str) -> None:
+    """See that the session can read topics, `place` in words."""
+    if not has_class("org.apache.spark.sql.kafka010.KafkaSourceProvider"):
+        message = (
+            f"{place}: Spark {pyspark.__version__} finds no Kafka connector among its jars, and none is published for "
+            f"4.3: install pyspark=={LOCKED_SPARK}, or add a connector's jars to spark.jars"
+        )
+        raise BucketsError(message)
+
+
+def check_delta(place: str) -> None:
+    """See that Spark can read a Delta table, or add to one."""
+    if spark_line(pyspark.__version__) == "4.3":
+        message = (
+            f"{place}: Spark {pyspark.__version__} cannot read Delta tables or append to them, as Delta is published "
+            f"for Spark 4.2 and earlier: install pyspark=={LOCKED_SPARK}, or use files"
+        )
+        raise BucketsError(message)
 
 
 def kill_jvm() -> None:

@@ -32,7 +32,7 @@ from buckets.events.source_files import line_reader, plain_path, readable_files
 from buckets.spark.arrow_types import to_arrow_schema
 from buckets.spark.batch_properties import terms_of_task
 from buckets.spark.frame_rows import Arrange, by_number, column_at, order_number, travelling
-from buckets.spark.spark_version import check_delta, check_kafka
+from buckets.spark.session_folder import check_delta, check_kafka
 from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
 
