@@ -20,7 +20,7 @@ from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.query_news import AuditStatus
 
 if TYPE_CHECKING:
-    from buckets.spark.audit import AuditReport
+    from buckets.audit.writer import WrittenMessages
 
 
 class AuditProgress(StatusLine):
@@ -37,14 +37,14 @@ class AuditProgress(StatusLine):
         repeats = f", {self.repeats:,} repeats dropped" if self.repeats else ""
         return repeats + (f", {self.unreadable:,} unreadable" if self.unreadable else "")
 
-    def on_batch(self, report: "AuditReport") -> None:
+    def on_batch(self, batch_id: int, written: "WrittenMessages", duration_s: float) -> None:
         """Take a finished batch into account."""
-        taken = sum(report.written.messages.values())
+        taken = sum(written.messages.values())
         self.messages += taken
-        self.repeats += report.written.repeats
-        self.unreadable += report.written.unreadable
-        line = f"batch {report.batch_id}: {self.messages:,} messages, {taken / report.duration_s:,.0f} messages/s"
-        self._facts = {"batch": report.batch_id}
+        self.repeats += written.repeats
+        self.unreadable += written.unreadable
+        line = f"batch {batch_id}: {self.messages:,} messages, {taken / duration_s:,.0f} messages/s"
+        self._facts = {"batch": batch_id}
         self.show(line + self.remarks())
 
 
@@ -89,10 +89,10 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
     prepared = over.through(lambda: prepare_audit(job, accept, progress.warn))
     over.answers()
 
-    def on_batch(report: "AuditReport") -> None:
+    def on_batch(batch_id: int, written: "WrittenMessages", duration_s: float) -> None:
         over.is_over()
-        progress.on_batch(report)
-        counts.on_batch(report.batch_id, report.written, report.duration_s)
+        progress.on_batch(batch_id, written, duration_s)
+        counts.on_batch(batch_id, written, duration_s)
 
     def on_outage(outage: Outage) -> None:
         progress.on_outage(outage)

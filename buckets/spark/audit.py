@@ -97,19 +97,11 @@ class Audit:
 
 
 @dataclass(frozen=True)
-class AuditReport:
-    """A batch that is done."""
-
-    batch_id: int  # its number
-    written: WrittenMessages  # what became of its messages
-    duration_s: float  # how long it took
-
-
-@dataclass(frozen=True)
 class AuditListener:
     """What is told of an audit while it runs."""
 
-    on_batch: Callable[[AuditReport], None] = lambda report: None  # called after each batch
+    # called after each batch with its number, what became of its messages, and how long it took, in s
+    on_batch: Callable[[int, WrittenMessages, float], None] = lambda batch_id, written, duration_s: None
     # called when Kafka or a store does not answer and is waited for
     on_outage: Callable[[Outage], None] = lambda outage: None
     say: Callable[[str], None] = lambda line: None  # told a line when a start is tried again
@@ -202,7 +194,7 @@ class AuditQuery:
         read = messages.mapInArrow(self._reader, self._read_columns).toArrow()
         self._audit.guard.check()
         written = self._writer.write(read, batch_id)
-        self._listener.on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s))
+        self._listener.on_batch(batch_id, written, time.perf_counter() - started_s)
 
     def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
         """Run as `Running.run_until_interrupt` does; `once`: do what is there, and end."""
