@@ -7,7 +7,7 @@ answer.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -150,10 +150,6 @@ class ListBase:
             seen.add(key)
         return None
 
-    def columns(self) -> list[str]:
-        """Return the columns of the table besides the key."""
-        return [name for name in self.table.column_names if name != "key"]
-
     def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64]) -> Int64s:
         """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries)."""
         places = np.full(len(keys), -1, np.int64)
@@ -214,8 +210,3 @@ def open_base(path: str) -> ListBase:
 
 def _probe() -> str:
     return str(int(hashes_of(pa.array(["probe"]))[0]))
-
-
-def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables of entries as one, with the values of all."""
-    return pa.concat_tables(tables, promote_options="default")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from buckets.arrays import Flags, Int64s
 from buckets.errors import BucketsError
-from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, concatenated, hashes_of, table_of
+from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, hashes_of, table_of
 from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, networks_around, prefixes_of
 from buckets.printable import counted
 
@@ -66,7 +66,9 @@ class ListIndex:
         rows = self.base.find(changed, hashes_of(changed)) if len(changed) else np.zeros(0, np.int64)
         kept[rows[rows >= 0]] = False
         new = {key: entry for key, entry in self.changes.items() if entry is not None}
-        table = concatenated([self.base.table.filter(pa.array(kept)), table_of(new)])
+        # One of them may have values that the other lacks.
+        tables = [self.base.table.filter(pa.array(kept)), table_of(new)]
+        table = pa.concat_tables(tables, promote_options="default")
         return ListIndex(ListBase.of(table, self.form))
 
     def entries(self) -> int:
@@ -219,7 +221,7 @@ def _differs(base: ListBase, read: ListBase, at: Int64s) -> Flags:
     """Return which rows of what was read are in a base with another entry."""
     rows = pa.array(at, mask=at < 0)
     differs = np.zeros(len(read), np.bool_)
-    for name in sorted({*base.columns(), *read.columns()}):
+    for name in sorted({*base.table.column_names, *read.table.column_names} - {"key"}):
         ours, theirs = _column(base, name).take(rows), _column(read, name)
         same = pc.or_kleene(pc.equal(ours, theirs), pc.and_(ours.is_null(), theirs.is_null()))
         differs |= ~pc.fill_null(same, False).to_numpy(zero_copy_only=False)

@@ -69,6 +69,12 @@ def numbered_names(count: int) -> list[str]:
     return [f"c{number}" for number in range(count)]
 
 
+def beside_rows(rows: pa.Table, more: pa.Table) -> pa.Table:
+    """Return rows with more columns beside them, under names of columns on their way."""
+    columns = [*rows.columns, *more.columns]
+    return pa.table(columns, names=numbered_names(len(columns)))
+
+
 def in_utc(rows: pa.Table) -> pa.Table:
     """Return rows whose times are written as in UTC, not as in the time zone of the session."""
     for index, field in enumerate(rows.schema):

@@ -59,7 +59,7 @@ from buckets.spark.frame_input import (
 )
 from buckets.spark.frame_input import rules as read_rules
 from buckets.spark.frame_input import schema as read_schema
-from buckets.spark.frame_rows import SLICE_ROWS, in_utc, numbered_names, quoted, slices
+from buckets.spark.frame_rows import SLICE_ROWS, beside_rows, in_utc, numbered_names, quoted, slices
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, by_slice
 from buckets.spark.worker import settle
 
@@ -177,8 +177,7 @@ def features(
 
 def _beside(rows: pa.Table, table: FeatureTable, scored: BatchResults) -> Iterator[pa.RecordBatch]:
     """Yield rows with what was computed at each, under the names of columns on their way."""
-    columns = [*rows.columns, *table.beside(scored.payloads, len(rows)).columns]
-    yield from pa.table(columns, names=numbered_names(len(columns))).combine_chunks().to_batches()
+    yield from beside_rows(rows, table.beside(scored.payloads, len(rows))).combine_chunks().to_batches()
 
 
 def _shared_keys(work: _Work, frame: DataFrame) -> list[str]:

@@ -28,7 +28,7 @@ from buckets.checkpoint.source_offsets import spark_folder, state_folder
 from buckets.clock import epoch_ms
 from buckets.config.settings import StateSettings
 from buckets.delta.upkeep import Upkeep
-from buckets.engine.stages.cross_group import how_far
+from buckets.engine.stages.cross_group import FILLS, how_far
 from buckets.engine.stages.in_memory import DriverStore
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
@@ -158,7 +158,7 @@ class ScoringQuery:
         if scoring.archive is not None:
             scoring.lock.check()
             scoring.archive.write(batch_id, terms.event_schema, rule_set, batch.arrived)
-        filled = how_far(batch.fills, terms.engine.shards)
+        filled = how_far(batch.payloads(FILLS), terms.engine.shards)
         scoring.lock.check()
         self._record(batch, filled)
         if batch.has_files:
