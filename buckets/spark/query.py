@@ -40,13 +40,12 @@ from buckets.rules.completeness import Filled
 from buckets.rules.rule_set import RuleSet, encode_rule_set
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.batch_properties import set_batch
-from buckets.spark.fan_out import COLUMNS, FanOut
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
-from buckets.spark.windows import PRODUCED, FanOutAndScore, Score
+from buckets.spark.windows import COLUMNS, PRODUCED, FanOut, FanOutAndScore, Score
 from buckets.spark.worker import Settled, freeze_loaded
 from buckets.state.bounds import Bounds
 

@@ -51,7 +51,7 @@ from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.scored_batch import run_batch
 from buckets.spark.session import FILE_MANAGER, SETTINGS, settings_while, shuffle_partitions
 from buckets.spark.state_reader import read_entries
-from buckets.spark.windows import MESSAGES, PRODUCED, install_stage
+from buckets.spark.windows import MESSAGES, PRODUCED, install
 from buckets.state_transfer.export_manifest import (
     CHECKED,
     KEYS,
@@ -430,8 +430,7 @@ def _message_batch(now: list[tuple[int, bytes] | None], batch: pa.RecordBatch, n
 def _install(spark: SparkSession, messages: Path, carried: Regrouping, partitions: int, state: Path) -> None:
     """Make the state as after a batch 0, a snapshot of each partition's store, of files of `MESSAGES`."""
     rows = spark.read.schema(from_arrow_schema(MESSAGES)).parquet(str(messages))
-    installed = rows.repartitionById(partitions, "shard").mapInArrow(
-        install_stage(carried), from_arrow_schema(PRODUCED)
-    )
+    by_shard = rows.repartitionById(partitions, "shard")
+    installed = by_shard.mapInArrow(partial(install, carried), from_arrow_schema(PRODUCED))
     with settings_while(spark, {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false"}):
         run_batch(installed, str(state), 0)
