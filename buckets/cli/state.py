@@ -106,11 +106,11 @@ def show(
     if timeline is None:
         message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"
         raise BucketsError(message)
-    view = timeline.view
+    view, state_bytes = timeline
     events = sum(cell.events for cell in view.cells)
     console.say(
         f"{chosen.name}: {key_writer(chosen, schema)(encoded)}: clock {exact_time_text(view.clock_ms)} UTC, "
-        f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {timeline.state_bytes:,} bytes, "
+        f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {state_bytes:,} bytes, "
         f"codec {view.codec}"
     )
     console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))

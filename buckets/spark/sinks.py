@@ -131,7 +131,6 @@ def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch
 
 
 BATCH_ID = "batch_id"  # The first column of each table: the batch that wrote the row
-_HIDDEN = ("source_order",)
 
 
 def table_columns(terms: Terms) -> dict[str, pa.Schema]:
@@ -143,7 +142,7 @@ def table_columns(terms: Terms) -> dict[str, pa.Schema]:
 
 
 def _as_stored(schema: pa.Schema) -> pa.Schema:
-    kept = [field for field in in_microseconds(schema) if field.name not in (*_HIDDEN, BATCH_ID)]
+    kept = [field for field in in_microseconds(schema) if field.name not in ("source_order", BATCH_ID)]
     return pa.schema([pa.field(BATCH_ID, pa.int64()), *kept])
 
 

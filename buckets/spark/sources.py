@@ -215,17 +215,13 @@ _BESIDE_VALUE = {KEY: "key", HEADERS: "headers", STAMPED: "timestampType"}
 """The columns of Spark that have what lies beside the value of a message."""
 
 
-def subscription(topics: TopicSelection) -> dict[str, str]:
-    """Return how Spark is told which topics it reads."""
-    if topics.pattern is None:
-        return {"subscribe": ",".join(topics.names)}
-    return {"subscribePattern": topics.expression}
-
-
 def topic_reader(spark: SparkSession, topics: TopicSelection, kafka: "KafkaSettings") -> DataStreamReader:
     """Return a reader of topics."""
     check_kafka(f"topics at {kafka.bootstrap_servers}")
-    return spark.readStream.format("kafka").options(**kafka_options(kafka), **subscription(topics))
+    reader = spark.readStream.format("kafka").options(**kafka_options(kafka))
+    if topics.pattern is None:
+        return reader.option("subscribe", ",".join(topics.names))
+    return reader.option("subscribePattern", topics.expression)
 
 
 def open_topics(

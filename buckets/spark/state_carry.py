@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
@@ -387,10 +388,9 @@ def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
 
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            voters: list[Resolved] = []
-            for shard, state_key in zip(batch["shard"].to_pylist(), batch["state_key"].to_pylist(), strict=True):
-                group_id, key = split_head_key(state_key)
-                voters += resolve(shard, group_id, [key], times)
+            state_keys, shards = batch["state_key"], batch["shard"]
+            of_shards = {shard: state_keys.filter(pc.equal(shards, shard)) for shard in pc.unique(shards).to_pylist()}
+            voters = [voter for shard, own in of_shards.items() for voter in resolve(shard, own.to_pylist(), times)]
             rows = [dict(zip(RESOLVED.names, voter, strict=True)) for voter in voters]
             yield pa.RecordBatch.from_pylist(rows, schema=RESOLVED)
 

@@ -157,18 +157,13 @@ def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStat
     )
 
 
-@dataclass(frozen=True)
-class StoredTimeline:
-    """A timeline, and how many bytes it takes."""
-
-    view: TimelineView
-    state_bytes: int
-
-
 def read_timeline(
     spark: SparkSession, checkpoint: Path, group_id: str, key: str, text_columns: Sequence[bool]
-) -> StoredTimeline | None:
-    """Read the timeline of a key, whose columns are given by whether they hold texts; None where it has none."""
+) -> tuple[TimelineView, int] | None:
+    """Read the timeline of a key, whose columns are given by whether they hold texts, and how many bytes it takes.
+
+    None where the key has none.
+    """
     last_ended(checkpoint)
     state_key = head_key(group_id, key)
     is_head = F.col("state_key") == F.lit(bytearray(state_key))
@@ -181,4 +176,4 @@ def read_timeline(
     data = bytes(head[0].value)
     view = view_timeline(data, lambda numbers: [pages[number] for number in numbers], text_columns)
     in_pages = sum(len(state_key) + PAGE_BYTES + len(page) for page in pages.values())
-    return StoredTimeline(view, len(state_key) + len(data) + in_pages)
+    return view, len(state_key) + len(data) + in_pages

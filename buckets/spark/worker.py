@@ -14,8 +14,6 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a task does with its rows."""
 TRIM_EVERY_S = 1.0
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """What gives memory that is free back to the system; not every C library has it."""
@@ -43,7 +41,7 @@ def settle() -> None:
 class Settled:
     """A stage whose task ends settled, once, whatever it is composed of."""
 
-    stage: Stage
+    stage: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what the task does with its rows
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the stage, and settle."""

@@ -120,17 +120,16 @@ def test_only_so_many_of_the_largest_keys_are_read(spark, job, stats):
 def test_stats_and_show_agree_on_every_key(spark, job, stats):
     for key in stats.largest:
         group_id, encoded = split_head_key(key.state_key)
-        found = read_timeline(spark, job.checkpoint, group_id, encoded, [False])
-        view = found.view
+        view, state_bytes = read_timeline(spark, job.checkpoint, group_id, encoded, [False])
         assert (key.clock_ms, key.cells, key.pages) == (view.clock_ms, len(view.cells), len(view.pages))
-        assert key.state_bytes == found.state_bytes
+        assert key.state_bytes == state_bytes
 
 
 # show
 
 
 def test_a_timeline_shows_its_buckets_and_its_raw_events_oldest_first(spark, job):
-    view = timeline(spark, job, "payer", "ann").view
+    view, _ = timeline(spark, job, "payer", "ann")
     ann = EVENTS[:MANY]
     buckets = whole_buckets(ann)
     raw = ann[sum(map(len, buckets)) :]
@@ -147,7 +146,7 @@ def test_a_timeline_shows_its_buckets_and_its_raw_events_oldest_first(spark, job
 
 
 def test_the_timeline_of_all_events_is_raw(spark, job):
-    view = timeline(spark, job, "all events").view
+    view, _ = timeline(spark, job, "all events")
     assert [cell.event_id for cell in view.cells] == [event["id"] for event in EVENTS]
     assert view.clock_ms == CLOCK_MS["zoë"]
 
@@ -220,7 +219,7 @@ def test_the_state_of_a_job_that_runs_is_that_of_its_last_batch(spark, tmp_path,
         later = EVENTS[-1] | {"id": "later", "t": EVENTS[-1]["t"] + 5}
         running.add_file(1, [json.dumps(later)])
         command.wait_until(lambda: committed_batches(running) == {0, 1})
-        view = timeline(spark, running, "payer", "zoë").view
+        view, _ = timeline(spark, running, "payer", "zoë")
         assert [(cell.event_id, cell.first_ms) for cell in view.cells] == [
             (EVENTS[-1]["id"], EVENTS[-1]["t"]),
             ("later", later["t"]),
