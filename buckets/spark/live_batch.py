@@ -86,7 +86,8 @@ class StreamBatch:
         names = [*self._frame.names, *beside.names]
         kinds = numbered_kinds([*self._frame.fields, *beside.fields])
         payloads = {output: batch.payloads(output) for output in (FEATURES, *_OF_OUTCOME) if batch.has(output)}
-        return self._frame_of([[row] for row in batch.payloads(ROWS)], partial(_beside, table, payloads), kinds).toDF(*names)
+        decode = partial(_beside, table, payloads)
+        return self._frame_of([[row] for row in batch.payloads(ROWS)], decode, kinds).toDF(*names)
 
     def __getattr__(self, name: str) -> DataFrame:
         """Return an output."""

@@ -100,31 +100,27 @@ OWN_FILE = 0o600
 FULL_BYTES = 1 << 20
 
 
-class SessionLogs:
-    """The folder of a session's logs."""
+@contextlib.contextmanager
+def stderr_into(logs: Path) -> Iterator[None]:
+    """While the JVM starts, let it inherit a log for its standard error, so that people see only what we say.
 
-    def __init__(self, path: Path) -> None:
-        """Make the folder."""
-        path.mkdir(PRIVATE, parents=True, exist_ok=True)
-        self.path = path
-        self._stderr = path / "stderr.log"
-
-    @contextlib.contextmanager
-    def take_stderr(self) -> Iterator[None]:
-        """While the JVM starts, let it inherit the log for its standard error, so that people see only what we say."""
-        with contextlib.suppress(FileNotFoundError):
-            if self._stderr.lstat().st_size > FULL_BYTES:
-                self._stderr.replace(self._stderr.with_suffix(".1.log"))
-        log = os.open(self._stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, OWN_FILE)
-        sys.stderr.flush()
-        kept = os.dup(2)
-        os.dup2(log, 2)
-        os.close(log)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+    The folder of logs is made where there is none.
+    """
+    logs.mkdir(PRIVATE, parents=True, exist_ok=True)
+    path = logs / "stderr.log"
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_size > FULL_BYTES:
+            path.replace(path.with_suffix(".1.log"))
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, OWN_FILE)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(log, 2)
+    os.close(log)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 _FRAME = "at "  # How a line begins that names a place in a program
@@ -346,20 +342,20 @@ class SessionPlaces:
 
     folder: SessionFolder  # what it needs only while it runs
     shards: Path  # what its workers remember of shards
-    logs: SessionLogs | None  # what Spark says; None where spark-submit has decided where that goes
+    logs: Path | None  # what Spark says; None where spark-submit has decided where that goes
 
     def environment(self) -> dict[str, str]:
         """Return what the JVM and its workers find in their environment."""
         own = {"TMPDIR": str(self.folder.part("tmp")), SHARDS: str(self.shards)}
         own[ALLOCATORS] = os.environ.get(ALLOCATORS, "2")
-        return own if self.logs is None else own | {"BUCKETS_LOGS": str(self.logs.path)}
+        return own if self.logs is None else own | {"BUCKETS_LOGS": str(self.logs)}
 
     def settings(self, java_options: str, has_executors: bool) -> dict[str, str]:
         """Return Spark's settings that name them; machines of executors do not have these folders."""
         temporary = self.folder.part("tmp")
         options = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", f'-Djava.io.tmpdir="{temporary}"']
         if self.logs is not None:
-            options.append(f'-XX:ErrorFile="{self.logs.path / "jvm-crash.log"}"')
+            options.append(f'-XX:ErrorFile="{self.logs / "jvm-crash.log"}"')
         of_driver = {"spark.driver.extraJavaOptions": " ".join((*options, java_options)).strip()}
         if has_executors:
             return of_driver
@@ -378,7 +374,7 @@ class SessionPlaces:
         before = {name: os.environ.get(name) for name in self.environment()}
         os.environ.update(self.environment())
         try:
-            with contextlib.nullcontext() if self.logs is None else self.logs.take_stderr():
+            with contextlib.nullcontext() if self.logs is None else stderr_into(self.logs):
                 yield
         finally:
             for name, value in before.items():
@@ -393,7 +389,7 @@ _places: SessionPlaces | None = None
 def log_path() -> str:
     """Return where Spark's own log of this process is, in words."""
     if _places is not None and _places.logs is not None:
-        return str(_places.logs.path)
+        return str(_places.logs)
     return f"the log of {'spark-submit' if under_spark_submit() else 'Spark'}"
 
 
@@ -408,7 +404,7 @@ def open_places(logs: Path | None) -> SessionPlaces:
     if _places is None:
         folder = SessionFolder()
         atexit.register(folder.remove)
-        own = None if under_spark_submit() else SessionLogs(logs or folder.new_logs())
+        own = None if under_spark_submit() else logs or folder.new_logs()
         _places = SessionPlaces(folder, shards_of(folder), own)
     return _places
 
