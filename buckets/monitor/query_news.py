@@ -132,15 +132,7 @@ class QueryNews:
         if len(behind) > MOST_PARTITIONS:
             rest = [OTHER, OTHER, sum(messages for _, _, messages in behind[MOST_PARTITIONS - 1 :])]
             behind = [*behind[: MOST_PARTITIONS - 1], rest]
-        return {
-            "behind": behind,
-            "state": dict(self.state),
-            "phases_s": dict(self.phases_s),
-            "fills": list(self.fills),
-            "webhook": dict(self.webhook),
-            "schema": dict(self.schema),
-            "topics_appeared": self.topics_appeared,
-        }
+        return {name: said for name, said in vars(self).items() if name != "is_idle"} | {"behind": behind}
 
 
 NEWS_EVERY_S = 2.0
