@@ -160,11 +160,8 @@ class _LookedUp:
 
     def counting(self, times_ms: Int64s) -> Flags:
         """Return which rows have a key with an entry that counts at their time."""
-        there, limited, until_ms = (
-            self.rows >= 0,
-            np.zeros(len(self.rows), np.bool_),
-            np.zeros(len(self.rows), np.int64),
-        )
+        there = self.rows >= 0
+        limited, until_ms = np.zeros(len(there), np.bool_), np.zeros(len(there), np.int64)
         in_base = np.flatnonzero(there)
         of_base = self.index.base.until_ms(self.rows[in_base])
         limited[in_base] = of_base.is_valid().to_numpy(zero_copy_only=False)
