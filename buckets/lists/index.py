@@ -259,7 +259,9 @@ class ListsAt:
 
     def _list(self, name: str, parts: int) -> ListIndex:
         if name not in self.lists:
-            raise BucketsError(unknown_list(name, self.lists))
+            there = ", ".join(sorted(self.lists)) or "none"
+            message = f"there is no list {name!r}; lists of the job: {there}; add it under `lists`, or correct the name"
+            raise BucketsError(message)
         fault = key_fault(name, parts, self.lists[name].parts)
         if fault is not None:
             raise BucketsError(fault)
@@ -272,9 +274,3 @@ def key_fault(name: str, given: int, parts: int) -> str | None:
         return None
     key = "a" if parts == 1 else f"({', '.join('abcd'[:parts])})"
     return f"a key of list {name!r} has {counted(parts, 'value')}, not {given}; write it as in {key} IN LIST {name}"
-
-
-def unknown_list(name: str, known: Mapping[str, object]) -> str:
-    """Say that there is no list of this name."""
-    there = ", ".join(sorted(known)) or "none"
-    return f"there is no list {name!r}; lists of the job: {there}; add it under `lists`, or correct the name"

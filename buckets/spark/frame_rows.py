@@ -25,7 +25,6 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     ShortType,
-    StringType,
     TimestampNTZType,
     TimestampType,
 )
@@ -106,11 +105,6 @@ def order_number(column: Column, kind: DataType) -> Column | None:
     if isinstance(kind, DecimalType) and kind.scale == 0:
         return column.try_cast("long")
     return column.cast("long") if isinstance(kind, _WHOLE) else None
-
-
-def order_key(column: Column, kind: DataType) -> Column | None:
-    """Return a column as an integer, or as it is if it is a text; None of other types."""
-    return column if isinstance(kind, StringType) else order_number(column, kind)
 
 
 def by_number(orders: Sequence[pa.Array], first: int) -> Places:

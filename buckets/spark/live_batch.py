@@ -171,10 +171,6 @@ class StreamBatch:
         return session.range(0, len(shares), 1, tasks).mapInArrow(stage, kinds)
 
 
-class BatchFailed(FrameError):
-    """A function that was given a batch has failed."""
-
-
 class FunctionSink:
     """Gives each batch to a function of the user's.
 
@@ -200,6 +196,6 @@ class FunctionSink:
                 f"for_each_batch: {kind_and_line(error)}, in batch {batch.account.batch_id}; it is not committed, and "
                 "the next start tries it again"
             )
-            raise BatchFailed(message, "BATCH_FAILED") from error
+            raise FrameError(message, "BATCH_FAILED") from error
         finally:
             self.thread = None
