@@ -105,7 +105,7 @@ class AuditListener:
     # called when Kafka or a store does not answer and is waited for
     on_outage: Callable[[Outage], None] = lambda outage: None
     say: Callable[[str], None] = lambda line: None  # told a line when a start is tried again
-    # called when the query fails in the background; `AuditQuery.wait` raises the same
+    # called when the query fails in the background; the end of `audit_beside` raises the same
     on_failure: Callable[[Exception], None] = lambda error: None
     # told if the lease of a checkpoint in a store is lost; must see that nothing more is written
     on_lost: Callable[[LostLease], None] = give_up
@@ -142,7 +142,7 @@ def prepare_audit(
 
 
 class AuditQuery:
-    """A query that keeps topics as tables; run to its end, or started in the background."""
+    """A query that keeps topics as tables; run to its end, or beside something else."""
 
     def __init__(self, spark: SparkSession, audit: Audit, listener: AuditListener) -> None:
         """Make the tables that are not there yet."""
@@ -153,8 +153,6 @@ class AuditQuery:
         self._patience = patience_of(audit.job, listener.on_outage, listener.say, audit.guard)
         self._running = Running(self._begin, self._run_batch, self._patience)
         self._query: StreamingQuery | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: Exception | None = None
         with java_in_one_line():
             make_tables(spark, audit.folder, audit.settings, audit.tables.values())
         audit.folder.keep_topics(self._topics)
@@ -204,39 +202,34 @@ class AuditQuery:
     def _locked(self) -> Lock:
         return Lock(self._audit.folder.checkpoint, self._listener.on_lost)
 
-    def start(self) -> None:
-        """Start it in the background; `stop` and `wait` end it."""
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Run it in the background until the end of the `with`, and take what has come to the topics since."""
+        failures: list[Exception] = []
 
         def work() -> None:
             try:
                 with self._locked(), self._upkeep.running():
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
-                self._failure = error
+                failures.append(error)
                 self._listener.on_failure(error)
 
-        self._thread = threading.Thread(target=work, name="audit", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=work, name="audit", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._running.stop()
+            thread.join()
+            if failures:
+                raise failures[0]
+        with self._locked():
+            Running(self._begin, self._run_batch, self._patience).run(None)
 
     def news(self) -> QueryNews:
         """Return what Spark says of the query, as of its latest batch."""
         return QueryNews() if self._query is None else news_of(self._query)
-
-    def stop(self) -> None:
-        """Ask it to end after the batch that is running."""
-        self._running.stop()
-
-    def wait(self) -> None:
-        """Wait until what `start` has started has ended."""
-        assert self._thread is not None
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def catch_up(self) -> None:
-        """Once it has been stopped, take what has come to the topics since."""
-        with self._locked():
-            Running(self._begin, self._run_batch, self._patience).run(None)
 
 
 @contextlib.contextmanager
@@ -249,10 +242,5 @@ def audit_beside(
     next start goes on from there.
     """
     query = AuditQuery(spark, prepare_audit(job, new_topic, listener.say), listener)
-    query.start()
-    try:
+    with query.beside():
         yield query
-    finally:
-        query.stop()
-        query.wait()
-    query.catch_up()
