@@ -150,11 +150,15 @@ class ListBase:
             seen.add(key)
         return None
 
-    def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64]) -> Int64s:
-        """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries)."""
+    def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64] | None = None) -> Int64s:
+        """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries).
+
+        Their `hashes` are computed unless they are known.
+        """
         places = np.full(len(keys), -1, np.int64)
-        if not len(self):
+        if not len(self) or not len(keys):
             return places
+        hashes = hashes_of(keys) if hashes is None else hashes
         rows = np.searchsorted(self.hashes, hashes)
         open_keys = np.arange(len(keys))
         while len(open_keys):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from buckets.arrays import Flags, Int64s
 from buckets.errors import BucketsError
-from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, hashes_of, table_of
+from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, table_of
 from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, networks_around, prefixes_of
 from buckets.printable import counted
 
@@ -62,8 +62,7 @@ class ListIndex:
     def compacted(self) -> "ListIndex":
         """Return the same list without changes. Cost: O(entries log entries)."""
         kept = np.ones(len(self.base), np.bool_)
-        changed = pa.array(list(self.changes), pa.large_string())
-        rows = self.base.find(changed, hashes_of(changed)) if len(changed) else np.zeros(0, np.int64)
+        rows = self.base.find(pa.array(list(self.changes), pa.large_string()))
         kept[rows[rows >= 0]] = False
         new = {key: entry for key, entry in self.changes.items() if entry is not None}
         # One of them may have values that the other lacks.
@@ -73,8 +72,7 @@ class ListIndex:
 
     def entries(self) -> int:
         """Return how many entries there are, with those that have expired. Cost: O(changes since the base)."""
-        changed = pa.array(list(self.changes), pa.large_string())
-        known = int((self.base.find(changed, hashes_of(changed)) >= 0).sum()) if len(changed) else 0
+        known = int((self.base.find(pa.array(list(self.changes), pa.large_string())) >= 0).sum())
         return len(self.base) - known + sum(entry is not None for entry in self.changes.values())
 
     def get(self, key: str) -> Entry | None:
@@ -86,8 +84,7 @@ class ListIndex:
         entries = [self.changes.get(key) for key in keys]
         others = [number for number, key in enumerate(keys) if key not in self.changes]
         if others:
-            texts = pa.array([keys[number] for number in others], pa.large_string())
-            rows = self.base.find(texts, hashes_of(texts))
+            rows = self.base.find(pa.array([keys[number] for number in others], pa.large_string()))
             there = np.flatnonzero(rows >= 0)
             for number, entry in zip(there.tolist(), self.base.entries(rows[there]), strict=True):
                 entries[others[number]] = entry
@@ -146,7 +143,7 @@ class _LookedUp:
         different = coded.dictionary.cast(pa.large_string())
         if not len(different):
             different = pa.array([""], pa.large_string())
-        rows = index.base.find(different, hashes_of(different))
+        rows = index.base.find(different)
         changed = {}
         for number, key in enumerate(different.to_pylist() if index.changes else ()):
             if key not in index.changes:
@@ -198,9 +195,10 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
     if index.changes:
         # What has changed since the base is compared one by one.
         keys = list(index.changes)
-        places = read.find(texts := pa.array(keys, pa.large_string()), hashes_of(texts))
+        texts = pa.array(keys, pa.large_string())
+        places = read.find(texts)
         differs[places[places >= 0]] = False
-        in_base = index.base.find(texts, hashes_of(texts))
+        in_base = index.base.find(texts)
         gone[in_base[in_base >= 0]] = False
         wanted = ListIndex(read).get_all(keys)
         changes = {key: entry for key, entry in zip(keys, wanted, strict=True) if entry != index.changes[key]}
