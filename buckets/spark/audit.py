@@ -29,7 +29,6 @@ from buckets.audit.tables import (
 )
 from buckets.audit.writer import AT_ONCE, AuditWriter, WrittenMessages
 from buckets.checkpoint.lock import Lock, LostLease
-from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
@@ -136,7 +135,7 @@ def prepare_audit(
     identity = folder.open()
     if new_topic is not None:
         go_on_in_new_topics(topics, folder, identity, guard, new_topic)
-    guard.start(SourceOffsets(folder.checkpoint).ended is not None)
+    guard.start()
     tables = tables_of(topics, job.event_schema.largest_scale)
     return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings, tables)
 

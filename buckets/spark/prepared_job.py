@@ -19,7 +19,7 @@ from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.job_record import lock_for
 from buckets.checkpoint.lock import Lock, LostLease
 from buckets.checkpoint.record_files import OwnedFolder
-from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
+from buckets.checkpoint.source_offsets import records_folder
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import Outage
@@ -223,8 +223,8 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     guard = _guard(job)
     if guard is not None:
         guard.find()
-    if guard is not None and new_topic is None:
-        guard.check()
+        if new_topic is None:
+            guard.check()
     carried_over = checkpoint.job.carried_over(basis)
     identity = checkpoint.job.open(basis)
     for folder in (output, archive):
@@ -233,7 +233,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if guard is not None:
         if new_topic is not None:
             go_on_in_new_topic(job, identity, guard, new_topic)
-        guard.start(SourceOffsets(job.checkpoint).ended is not None)
+        guard.start()
     return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
 
 
