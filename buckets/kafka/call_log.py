@@ -36,7 +36,6 @@ _POLL_S = 0.1
 _AT_ONCE = 1_000
 _LOOK_EVERY_S = 1.0
 _LOOK_WITHIN_S = 0.5
-_TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _CALL_BYTES = 16
 _AGAIN_AT_ONCE = {"fetch.error.backoff.ms": 50}  # What was idle does not wait to ask again
@@ -144,7 +143,7 @@ class CallLog:
             on_written(self._not_written(error.args[0], len(value)))
 
     def _not_written(self, error: KafkaError, size: int) -> NotWritten:
-        if error.code() == _TOO_LARGE:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return NotWritten(f"the payment has {size:,} bytes, more than topic {self._to} takes; send less", True)
         return NotWritten(explain(error, self._kafka, f"writing to topic {self._to}").message, False)
 

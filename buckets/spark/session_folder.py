@@ -207,7 +207,6 @@ def store_settings(schemes: frozenset[str]) -> dict[str, str]:
 
 _SUBMITTER = os.getppid()
 """The JVM of spark-submit, where that has started this process; when it has ended, something else is the parent."""
-_SIGNALS = ("TERM", "INT")
 _ended_because: BucketsError | None = None
 
 
@@ -321,7 +320,7 @@ def take_signals() -> None:
         handler: Any = _ToPython()
     else:
         handler = jvm.sun.misc.SignalHandler.SIG_IGN
-    for name in _SIGNALS:
+    for name in ("TERM", "INT"):
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), handler)
 
 
