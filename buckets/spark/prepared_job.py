@@ -42,7 +42,7 @@ from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, start_session
 from buckets.spark.session_folder import check_own_jar
-from buckets.spark.sinks import DeltaSink, KafkaSink, WebhookSink
+from buckets.spark.sinks import DeltaSink, KafkaSink
 from buckets.spark.sources import open_source
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.worker import take_steps
@@ -122,7 +122,7 @@ class PreparedJob:
             checkpoint=checkpoint,
             lock=self.lock,
             book=book,
-            sink=results if delivery is None else WebhookSink(results, delivery),
+            sink=results,
             state=settings.state,
             partitions=settings.partitions and min(settings.partitions, settings.engine.shards),
             patience=patience_of(settings, listener.on_outage, listener.say, guard),

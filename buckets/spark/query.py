@@ -36,6 +36,8 @@ from buckets.files import remove_tree
 from buckets.monitor.pace import BatchReport
 from buckets.monitor.query_news import QueryNews
 from buckets.monitor.words import TimeNotes
+from buckets.outputs.columns import ALERTS
+from buckets.outputs.messages import Messages
 from buckets.rules.completeness import Filled
 from buckets.rules.rule_set import RuleSet, encode_rule_set
 from buckets.spark.arrow_types import from_arrow_schema
@@ -154,6 +156,7 @@ class ScoringQuery:
         self._running.progress()
         scoring.lock.check()
         scoring.sink.write(batch)
+        self._hand_over(batch)
         if scoring.archive is not None:
             scoring.lock.check()
             scoring.archive.write(batch_id, terms.event_schema, rule_set, batch.arrived)
@@ -194,6 +197,13 @@ class ScoringQuery:
             answer.result()
         if self._scoring.order is not None:
             self._scoring.order.check(batch.account.batch_id, batch.account.span)
+
+    def _hand_over(self, batch: ScoredBatch) -> None:
+        """Put the alerts of a batch into the checkpoint, from where they go to the webhook; nothing without one."""
+        if self._scoring.delivery is not None and batch.has(ALERTS):
+            decided_ms = epoch_ms()
+            alerts = Messages(batch.rule_set, batch.terms.event_schema).of(ALERTS, batch.table(ALERTS), decided_ms)
+            self._scoring.delivery.put(batch.account.batch_id, decided_ms, alerts)
 
     def _record(self, batch: ScoredBatch, filled: Mapping[int, Filled]) -> None:
         """Record that a batch is written, and how far fills have come with it."""
