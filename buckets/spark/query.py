@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -47,8 +48,8 @@ from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
-from buckets.spark.windows import COLUMNS, PRODUCED, FanOut, FanOutAndScore, Score
-from buckets.spark.worker import Settled, freeze_loaded
+from buckets.spark.windows import COLUMNS, PRODUCED, FanOut, Score, both_stages
+from buckets.spark.worker import freeze_loaded, settled
 from buckets.state.bounds import Bounds
 
 if TYPE_CHECKING:  # What only some jobs have.
@@ -119,10 +120,11 @@ class ScoringQuery:
         fan_out, arrived = FanOut(self._arrivals.normalise, scoring.archive is not None), self._arrivals.frame
         score, produced = Score(self._bounds), from_arrow_schema(PRODUCED)
         if self._partitions == 1:  # One task does a whole batch, without a shuffle: least delay, one core.
-            frame = arrived.coalesce(1).mapInArrow(Settled(FanOutAndScore(fan_out, score)), produced)
+            both = partial(both_stages, fan_out, score)
+            frame = arrived.coalesce(1).mapInArrow(partial(settled, both), produced)
         else:
-            messages = arrived.mapInArrow(Settled(fan_out), COLUMNS).repartitionById(self._partitions, "shard")
-            frame = messages.mapInArrow(Settled(score), produced)
+            messages = arrived.mapInArrow(partial(settled, fan_out), COLUMNS).repartitionById(self._partitions, "shard")
+            frame = messages.mapInArrow(partial(settled, score), produced)
         partitions = {PARTITIONS: str(self._partitions)} if scoring.session else {}
         with settings_while(self._arrivals.frame.sparkSession, {**scoring.session, **partitions}):
             self._query = begin_query(frame, run_batch, spark_folder(scoring.checkpoint.path), interval_ms)

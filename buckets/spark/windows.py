@@ -158,17 +158,9 @@ class Score:
             yield rows_of(scored, 1)
 
 
-@dataclass(frozen=True)
-class FanOutAndScore:
-    """Both stages in one task, which does a whole batch: rows of a source become rows of `PRODUCED`."""
-
-    fan_out: FanOut
-    score: Score
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Fan out and score the rows of a batch."""
-        fanned = self.fan_out.fanned(batches)
-        return self.score.scored(chain.from_iterable(each.unpacked() for each in fanned))
+def both_stages(first: FanOut, second: Score, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do a whole batch in one task: rows of a source become rows of `PRODUCED`."""
+    return second.scored(chain.from_iterable(each.unpacked() for each in first.fanned(batches)))
 
 
 def as_rows(produced: Iterable[Produced]) -> pa.RecordBatch:

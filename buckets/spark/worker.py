@@ -7,7 +7,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import pyarrow as pa
@@ -37,16 +36,12 @@ def settle() -> None:
             _TRIM(0)
 
 
-@dataclass(frozen=True)
-class Settled:
-    """A stage whose task ends settled, once, whatever it is composed of."""
-
-    stage: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what the task does with its rows
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the stage, and settle."""
-        yield from self.stage(batches)
-        settle()
+def settled(
+    stage: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Do what a task does with its rows, whatever it is composed of, and end the task settled, once."""
+    yield from stage(batches)
+    settle()
 
 
 @cache
