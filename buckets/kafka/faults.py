@@ -111,8 +111,8 @@ AT_END = KafkaError._PARTITION_EOF
 
 def following_consumer(kafka: KafkaSettings, group: str, more: Mapping[str, int] | None = None) -> Consumer:
     """Make a consumer that follows topics in a group of its own, and says `AT_END` at the end of each partition."""
-    own = {"group.id": f"{group}-{uuid.uuid4()}", **(more or {})}
-    return opened(Consumer, kafka, {**consumer_settings(kafka), **_FOLLOWING, **own})
+    own = {**_FOLLOWING, "group.id": f"{group}-{uuid.uuid4()}", **(more or {})}
+    return opened(Consumer, kafka, {**consumer_settings(kafka), **own})
 
 
 def unreachable(kafka: KafkaSettings, detail: str) -> Outage:

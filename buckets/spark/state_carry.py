@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -244,8 +243,8 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
         except BaseException:
             remove_tree(job.checkpoint)
             raise
-    for written in _written_by(job):
-        OwnedFolder(written.folder, written.setting, life).hand_over(plan.manifest.identity)
+    for setting, written, _, _ in _written_by(job):
+        OwnedFolder(written, setting, life).hand_over(plan.manifest.identity)
 
 
 def _import_into(
@@ -317,22 +316,14 @@ def check_target(job: Job, manifest: ExportManifest) -> None:
             raise BucketsError(message)
 
 
-class _Written(NamedTuple):
-    """A folder that a job writes: its setting, a table in it that gets each batch, and its name as an application."""
-
-    setting: str
-    folder: Path
-    table: Path
-    name: str
-
-
-def _written_by(job: Job) -> Iterator[_Written]:
+def _written_by(job: Job) -> Iterator[tuple[str, Path, Path, str]]:
+    """Yield setting and folder of what a job writes, a table in it that gets each batch, and its application."""
     output, archive = job.settings.output.folder, job.settings.archive
     if output is not None:
-        yield _Written("output.path", output, output / BATCHES, BATCHES)
+        yield "output.path", output, output / BATCHES, BATCHES
     if archive is not None:
         folder = location(archive.path)
-        yield _Written("archive.path", folder, table_of(folder), ARCHIVE)
+        yield "archive.path", folder, table_of(folder), ARCHIVE
 
 
 def _write_records(folder: Path, checkpoint: Path) -> None:
