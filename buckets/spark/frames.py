@@ -94,7 +94,7 @@ class _Work(SliceScoring):
 
     def features(self, table: FeatureTable, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the features of each slice beside its rows."""
-        for number, payloads in by_slice(batches):
+        for number, _, payloads in by_slice(batches):
             (rows,) = (payload.unpack(packed) for output, packed in payloads if output == ROWS)
             yield from _beside(rows, table, self.complete(number, payloads, memory_stores()))
         settle()
@@ -113,14 +113,14 @@ class _Work(SliceScoring):
     def outputs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Complete slices; where the driver of a job remembers something, one task gets them all, in their order."""
         stores = memory_stores()
-        for number, payloads in by_slice(batches):
+        for number, _, payloads in by_slice(batches):
             found = self.complete(number, payloads, stores).payloads
             yield from batch_of((0, number, output, packed) for output, several in found.items() for packed in several)
 
     def decode(self, output: str, kinds: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows of an output."""
         decoder = OutputDecoder(self.rule_set, self.scorer.schema, self.scorer.engine)
-        for _, payloads in by_slice(batches):
+        for _, _, payloads in by_slice(batches):
             table = decoder.table(output, [packed for _, packed in payloads])
             yield from table.select(kinds.names).cast(kinds).combine_chunks().to_batches()
 

@@ -80,7 +80,7 @@ class SliceScoring(ABC):
         task = TaskContext.get()
         own_shard = 0 if task is None else task.partitionId()
         store = memory_store() if kept is None else kept.load(own_shard)
-        for number, shard, payloads in _by_slice(batches):
+        for number, shard, payloads in by_slice(batches):
             sent = [(0, number, output, packed) for output, packed in payloads if output != _TO_SHARD]
             own = [packed for output, packed in payloads if output == _TO_SHARD]
             if own:
@@ -109,7 +109,7 @@ class SliceScoring(ABC):
     def _find(self, found_in: FoundIn, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Complete the slices of a task, and return what is found in each."""
         stores = memory_stores()
-        for number, payloads in by_slice(batches):
+        for number, _, payloads in by_slice(batches):
             found = found_in(number, payloads, self.complete(number, payloads, stores))
             yield pa.record_batch({"slice": [number], "found": [cloudpickle.dumps(found)]})
         settle()
@@ -120,12 +120,7 @@ def _unpacked(kind: type, packed: bytes) -> Any:
     return kind(*cloudpickle.loads(packed))
 
 
-def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Payloads]]:
-    """Yield slices with their payloads."""
-    return ((number, payloads) for number, _, payloads in _by_slice(batches))
-
-
-def _by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payloads]]:
+def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payloads]]:
     """Yield slices with the shard that they are sent to, and their payloads."""
     rows = (
         row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in SENT.names), strict=True)
