@@ -170,8 +170,8 @@ def features(
         names, rows = in_order(frame, order_by, partial(_by_key, shards, keys))
         scored_rows = rows.mapInArrow(partial(work.features_by_key, names, table), numbered_kinds(kinds))
     else:
-        by_slice = _scored(work, frame, order_by).repartition(shards, "slice").sortWithinPartitions("slice")
-        scored_rows = by_slice.mapInArrow(partial(work.features, table), numbered_kinds(kinds))
+        scored = _scored(work, frame, order_by, shards)
+        scored_rows = scored.mapInArrow(partial(work.features, table), numbered_kinds(kinds))
     return scored_rows.toDF(*(kind.name for kind in kinds))
 
 
@@ -256,10 +256,9 @@ def evaluate(
         FrameError: as `features`.
     """
     work = _prepared(frame, read_input(frame, rules, schema, engine, lists), is_of_features=False)
-    scored = _scored(work, frame, order_by)
     parts = 1 if work.rule_set.needs_driver_state else work.scorer.engine.shards
-    completed = scored.repartition(parts, "slice").sortWithinPartitions("slice")
-    return EvaluatedFrame(work, completed.mapInArrow(work.outputs, from_arrow_schema(SENT)))
+    completed = _scored(work, frame, order_by, parts).mapInArrow(work.outputs, from_arrow_schema(SENT))
+    return EvaluatedFrame(work, completed)
 
 
 def with_features(
@@ -301,13 +300,14 @@ def read_input(
     return settings, read_rules(rules), read_schema(schema), read_lists(lists)
 
 
-def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
-    """Return what the shards put out, and the rows of slices beside it: rows of `SENT`."""
+def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> DataFrame:
+    """Return what the shards put out, and the rows of slices beside it: rows of `SENT`, a slice in one partition."""
     shards = work.scorer.engine.shards
     # All columns come back beside features; of outputs those are enough that are read.
     schema = None if work.scorer.features else work.scorer.schema
     names, rows = in_order(frame, order_by, partial(by_percentiles, shards), schema)
-    return work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
+    scored = work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
+    return scored.repartition(parts, "slice").sortWithinPartitions("slice")
 
 
 def in_order(
