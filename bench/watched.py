@@ -32,8 +32,8 @@ OF_DRIVER = (
 OF_WORKERS = (
     "pyspark.worker:main",
     "pyspark.worker:read_udfs",
-    "buckets.spark.fan_out:convert",
-    "buckets.spark.fan_out:fan_out",
+    "buckets.spark.windows:convert",
+    "buckets.spark.windows:fan_out",
     "buckets.spark.worker:settle",
     "buckets.spark.windows:_kept",
     "buckets.spark.state_client:StateConnection.of_task",

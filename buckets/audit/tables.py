@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.checkpoint.writer_schemas import Ask, RegisteredSchemas
+from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.events.decoded import AVRO, PREFIX_BYTES
+from buckets.events.messages import SchemaOf
 from buckets.outputs.columns import PUBLISHED, TOPICS, VERDICTS
 from buckets.outputs.contract import COLUMN_TYPES, MOMENT, OTHER_FIELDS, Contract, Field, load_contract
 from buckets.outputs.messages import BinaryFormat, shown_avro, shown_protobuf
@@ -154,7 +155,7 @@ class BinaryValues:
 
     written_in: BinaryFormat  # the format of those that are no JSON
     checkpoint: Path  # of the audit, which keeps the schemas that it has asked for
-    ask: Ask  # asks the registry for the schema of a number
+    ask: SchemaOf  # asks the registry for the schema of a number
 
     def reads(self, output: str, value: bytes | None) -> bool:
         """Return whether a value is one of results behind the prefix of a registry, which JSON never is."""

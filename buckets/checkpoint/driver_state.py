@@ -58,12 +58,6 @@ class DriverState:
             raise self._changes.missing(record.driver)
         return {at: value for at, value in entries.items() if value is not None}
 
-    def check(self) -> None:
-        """See that the state after the newest batch that has run can be read."""
-        newest = self._batches.latest_done()[0]
-        if newest is not None:
-            self.read(newest)
-
     def write(self, batch_id: int, changes: DriverChanges, whole: Callable[[], DriverValues]) -> None:
         """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to."""
         self._remove(lambda number: number >= batch_id)
@@ -136,7 +130,9 @@ class Checkpoint:
             self.lists.latest(name)
         self.batches.all_terms()
         self.batches.check_beside()
-        self.driver.check()
+        newest = self.batches.latest_done()[0]
+        if newest is not None:
+            self.driver.read(newest)  # Of which no file may be missing
 
 
 def read_warmth(checkpoint: Path) -> dict[str, Warmth]:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # Workers read terms, and know no job.
 
 FORMAT = 1  # Of all that a checkpoint holds
 _EDGE = "engine.precision.edge"
-_NULLS = "engine.nulls"
-_DUPLICATES = "engine.duplicates"
 _OF_STATE: Sequence[tuple[str, str, Callable[[Any], str]]] = (
     ("engine.shards", "shards", str),
     ("engine.allowed_lateness", "allowed_lateness_ms", format_duration),
@@ -72,8 +70,8 @@ class CheckpointIdentity:
         policies: dict[str, str] = {
             "engine.late": self.engine.late,
             "engine.collision": self.engine.collision,
-            _DUPLICATES: self.engine.duplicates.describe(),
-            _NULLS: self.engine.nulls,
+            "engine.duplicates": self.engine.duplicates.describe(),
+            "engine.nulls": self.engine.nulls,
             _EDGE: precision.edge,
         }
         return policies | {f"{_EDGE} of group {group.name}": group.edge for group in precision.groups}

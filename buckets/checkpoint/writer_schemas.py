@@ -1,6 +1,5 @@
 """The schemas that messages were written with, kept so that a registry is asked for each only once."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.record_files import NumberedRecords, RecordFiles, reader_of
 from buckets.events.decoded import WriterSchema
-from buckets.events.messages import PinnedSchemas
+from buckets.events.messages import PinnedSchemas, SchemaOf
 from buckets.files import write_first
 
 if TYPE_CHECKING:  # Workers write schemas, and know no job.
@@ -45,15 +44,13 @@ class WriterSchemas:
 
 _schemas_in = lru_cache(maxsize=8)(WriterSchemas)  # As this process has read them so far
 
-Ask = Callable[[int], WriterSchema | None]  # Asks a registry for the schema of a number; None if it does not know it
-
 
 @dataclass(frozen=True)
 class RegisteredSchemas:
     """The schemas of a checkpoint; others are asked for and kept, if there is a registry."""
 
     checkpoint: Path
-    ask: Ask | None = None
+    ask: SchemaOf | None = None  # asks a registry
 
     def __call__(self, number: int) -> WriterSchema | None:
         """Return the schema of a number; None if it is not known. Raises as `WriterSchemas.of`."""

@@ -20,7 +20,7 @@ from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.query_news import AuditStatus
 
 if TYPE_CHECKING:
-    from buckets.spark.audit import AuditReport
+    from buckets.audit.writer import WrittenMessages
 
 
 def audit(
@@ -64,13 +64,13 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: StatusLine, endpoint
     prepared = over.through(lambda: prepare_audit(job, accept, progress.warn))
     over.answers()
 
-    def on_batch(report: "AuditReport") -> None:
+    def on_batch(batch_id: int, written: "WrittenMessages", duration_s: float) -> None:
         over.is_over()
-        counts.on_batch(report.batch_id, report.written, report.duration_s)
+        counts.on_batch(batch_id, written, duration_s)
         messages, remarks = _so_far(counts)
-        pace = sum(report.written.messages.values()) / report.duration_s
-        progress.facts = {"batch": report.batch_id}
-        progress.show(f"batch {report.batch_id}: {messages}, {pace:,.0f} messages/s{remarks}")
+        pace = sum(written.messages.values()) / duration_s
+        progress.facts = {"batch": batch_id}
+        progress.show(f"batch {batch_id}: {messages}, {pace:,.0f} messages/s{remarks}")
 
     def on_outage(outage: Outage) -> None:
         progress.on_outage(outage)

@@ -82,7 +82,7 @@ def status(folder: Folder = FOLDER) -> None:
     if not sizes:
         Terminal().say(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
         return
-    rows = ((size.topic, f"{size.partitions:,}", f"{size.messages:,}") for size in sizes)
+    rows = ((topic, f"{partitions:,}", f"{messages:,}") for topic, partitions, messages in sizes)
     Terminal().print(TextTable(title, ("Topic", ">Partitions", ">Messages"), rows))
 
 

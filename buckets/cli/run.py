@@ -27,7 +27,7 @@ from buckets.rules.revision import Refusal
 
 if TYPE_CHECKING:
     from buckets.monitor.pace import BatchReport
-    from buckets.spark.audit import AuditListener, AuditReport
+    from buckets.spark.audit import AuditListener
 
 
 _HIDDEN = "***"
@@ -209,9 +209,6 @@ def _audit_listener(
 ) -> "AuditListener":
     from buckets.spark.audit import AuditListener
 
-    def on_batch(report: "AuditReport") -> None:
-        counts.on_batch(report.batch_id, report.written, report.duration_s)
-
     def on_outage(outage: Outage) -> None:
         progress.on_outage(outage)
         counts.on_outage()
@@ -219,4 +216,4 @@ def _audit_listener(
     def on_failure(error: Exception) -> None:
         progress.warn(f"the audit has ended, scoring goes on: {first_line(error)}")
 
-    return AuditListener(on_batch, on_outage, progress.warn, on_failure, on_lost)
+    return AuditListener(counts.on_batch, on_outage, progress.warn, on_failure, on_lost)

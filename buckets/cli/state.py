@@ -52,19 +52,19 @@ def stats(
     console = Terminal()
     with console.status("Reading the state…"):
         spark = start_session("buckets state stats", shards=2, checkpoint=checkpoint)
-        state = read_stats(spark, checkpoint.resolve(), largest)
+        of_groups, largest_keys = read_stats(spark, checkpoint.resolve(), largest)
     sizes = (">Cells", ">Pages", ">Bytes")
     table = TextTable(f"State of {checkpoint}", ("Group", ">Keys", *sizes, ">Bytes a cell"))
-    for size in state.groups:
+    for size in of_groups:
         name = groups[size.group_id].name if size.group_id in groups else size.group_id
         counts = (size.keys, size.cells, size.pages, size.state_bytes)
         table.add_row(name, *(f"{count:,}" for count in counts), f"{size.state_bytes / size.cells:.1f}")
     console.print(table)
-    if not state.largest:
+    if not largest_keys:
         return
     table = TextTable("Largest keys", ("Group", "Key", "Clock (UTC)", *sizes))
-    for key in state.largest:
-        group_id, encoded = split_head_key(key.state_key)
+    for key in largest_keys:
+        group_id, encoded = split_head_key(bytes(key.state_key))
         group = groups.get(group_id)
         shown = key_writer(group, schema)(encoded) if group else encoded
         texts = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
@@ -106,11 +106,11 @@ def show(
     if timeline is None:
         message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"
         raise BucketsError(message)
-    view = timeline.view
+    view, state_bytes = timeline
     events = sum(cell.events for cell in view.cells)
     console.say(
         f"{chosen.name}: {key_writer(chosen, schema)(encoded)}: clock {exact_time_text(view.clock_ms)} UTC, "
-        f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {timeline.state_bytes:,} bytes, "
+        f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {state_bytes:,} bytes, "
         f"codec {view.codec}"
     )
     console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))

@@ -10,7 +10,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from buckets.checkpoint.topic_generations import TopicPosition
@@ -139,7 +139,6 @@ class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
         """Follow `topic`; `rejected` gets messages that are not a valid change, and `exported` the rules in force."""
         super().__init__(kafka, topic, on_remark, others=(rejected, exported))
         self._rejected, self._exported = rejected, exported
-        self._sender: Sender | None = None
 
     def _take(self, read: RuleRead, message: TopicMessage, place: str) -> None:
         change = parse_change(_shown(message.key), _shown(message.value), place, message.time_ms)
@@ -163,22 +162,22 @@ class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
             reason = refusal.reason[:LARGEST_REJECTED]
             value = {"place": refusal.origin, "reason": reason, "message": raw, "characters": size}
             self._send(self._rejected, refusal.origin, value)
-        self._opened().flush()
+        self._sender.flush()
 
     def export(self, rule_set: RuleSet) -> None:
         """Send the rules in force, each with the version of the rule set."""
         for rule in rule_set.rules:
             value = {"ruleset_version": rule_set.version, "rule": rule.model_dump(by_alias=True, mode="json")}
             self._send(self._exported, rule.rule_id, value)
-        self._opened().flush()
+        self._sender.flush()
 
     def _send(self, topic: str, key: str, value: dict[str, Any]) -> None:
-        self._opened().send(topic, key, write_json(value), {})
+        self._sender.send(topic, key, write_json(value), {})
 
-    def _opened(self) -> Sender:
-        """Return the one sender, kept because the first message of a sender takes a second and a batch waits for it."""
-        self._sender = self._sender or Sender(self._kafka)
-        return self._sender
+    @cached_property
+    def _sender(self) -> Sender:
+        """The one sender, kept because the first message of a sender takes a second and a batch waits for it."""
+        return Sender(self._kafka)
 
 
 def _shown(value: bytes | None) -> str | None:

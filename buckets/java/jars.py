@@ -25,8 +25,7 @@ from pathlib import Path
 
 from buckets.errors import BucketsError, first_line
 from buckets.files import write_first
-from buckets.java.java import find_java, run_java
-from buckets.java.spark_lines import LOCKED_SPARK, line_of, spark_line
+from buckets.java.java import LOCKED_SPARK, find_java, line_of, run_java, spark_line
 from buckets.user_caches import own_cache
 
 FOLDER_VARIABLE = "BUCKETS_JARS"

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark will run on, and says what to do when there is none or it is a wrong one.
+"""Finds the Java that Spark will run on, and says which versions of both can be used.
 
 Needs nothing but Python itself, so that setting up can check Java before it installs anything:
 `python -m buckets.java.java` is silent when all is well.
@@ -14,12 +14,31 @@ from pathlib import Path
 
 from buckets.errors import BucketsError
 
+LOCKED_SPARK, SPARK_LINES = "4.2.1", ("4.1", "4.2", "4.3")
+"""The pyspark that `bin/setup` installs, and of which lines it may be another one."""
 SUPPORTED_MAJORS = (17, 21)
 _ANSWER_WITHIN_S = 60
 _REMEDY = (
     "install Java 17 or 21 (Debian, Ubuntu: apt install openjdk-17-jre-headless or openjdk-21-jre-headless; "
     "macOS: brew install openjdk@21) and put it on PATH or set JAVA_HOME to its folder"
 )
+
+
+def line_of(version: str) -> str:
+    """Return the line of any version of pyspark, as in "4.2"."""
+    return ".".join(version.split(".")[:2])
+
+
+def spark_line(version: str) -> str:
+    """Return the line of a version of pyspark; raises BucketsError if it cannot be used."""
+    line = line_of(version)
+    if line not in SPARK_LINES:
+        message = (
+            f"pyspark {version} of {sys.prefix} cannot be used: it has to be of {SPARK_LINES[0]} to {SPARK_LINES[-1]}; "
+            f"install pyspark=={LOCKED_SPARK}"
+        )
+        raise BucketsError(message)
+    return line
 
 
 def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[bool, bytes]:

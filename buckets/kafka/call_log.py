@@ -4,7 +4,6 @@ import contextlib
 import secrets
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,7 +19,16 @@ from confluent_kafka import (
 
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, kind_and_line
-from buckets.kafka.faults import Broker, client_settings, consumer_settings, explain, may_pass, opened, read_offsets
+from buckets.kafka.faults import (
+    AT_END,
+    Broker,
+    client_settings,
+    explain,
+    following_consumer,
+    may_pass,
+    opened,
+    read_offsets,
+)
 
 Place = tuple[int, str]  # Partition and topic
 CALL = "buckets-call"  # The header by which what a call has written is known again
@@ -28,21 +36,9 @@ _POLL_S = 0.1
 _AT_ONCE = 1_000
 _LOOK_EVERY_S = 1.0
 _LOOK_WITHIN_S = 0.5
-_END = KafkaError._PARTITION_EOF
-_TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _CALL_BYTES = 16
-_CONSUMER: dict[str, str | int | bool] = {
-    "enable.auto.commit": False,
-    # What is gone before it was read is never passed over in silence.
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    # A message is delivered the moment it is written, and what was idle does not wait to ask again.
-    "fetch.min.bytes": 1,
-    "fetch.wait.max.ms": 50,
-    "fetch.error.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 1_000,
-}
+_AGAIN_AT_ONCE = {"fetch.error.backoff.ms": 50}  # What was idle does not wait to ask again
 _PRODUCER: dict[str, str | int | bool] = {
     "enable.idempotence": True,
     "acks": "all",
@@ -147,7 +143,7 @@ class CallLog:
             on_written(self._not_written(error.args[0], len(value)))
 
     def _not_written(self, error: KafkaError, size: int) -> NotWritten:
-        if error.code() == _TOO_LARGE:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return NotWritten(f"the payment has {size:,} bytes, more than topic {self._to} takes; send less", True)
         return NotWritten(explain(error, self._kafka, f"writing to topic {self._to}").message, False)
 
@@ -196,8 +192,7 @@ class CallLog:
 
     def _open(self, at: dict[Place, int]) -> Consumer:
         """Return a consumer that goes on where the last one was; partitions that are new begin at their beginning."""
-        settings = {**consumer_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-serve-{uuid.uuid4()}"}
-        consumer = opened(Consumer, self._kafka, settings)
+        consumer = following_consumer(self._kafka, "buckets-serve", _AGAIN_AT_ONCE)
         try:
             for partition, topic in self.partitions():
                 first, self.ends[partition, topic] = read_offsets(
@@ -219,7 +214,7 @@ class CallLog:
             if error is None:
                 taken.append(self._taken(place, message))
                 at[place] = (message.offset() or 0) + 1
-            elif error.code() == _END:
+            elif error.code() == AT_END:
                 ended.add(place)
                 self.ends[place] = max(self.ends.get(place, 0), message.offset() or 0)
             elif error.code() in _LOST:

@@ -1,6 +1,7 @@
 """What goes wrong with Kafka, in one line each, and whether it may go away by itself."""
 
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -93,6 +94,25 @@ def client_settings(kafka: KafkaSettings) -> dict[str, str | int]:
 def consumer_settings(kafka: KafkaSettings) -> dict[str, str | int]:
     """Return the settings of every consumer of librdkafka."""
     return {**client_settings(kafka), "isolation.level": kafka.isolation}
+
+
+_FOLLOWING: dict[str, str | int | bool] = {
+    "enable.auto.commit": False,
+    # Where to begin is decided by those who follow: nothing is skipped in silence.
+    "auto.offset.reset": "error",
+    # Says when the end is reached, also where compaction has removed the last messages before it.
+    "enable.partition.eof": True,
+    # A message is delivered the moment it is written.
+    "fetch.wait.max.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+}
+AT_END = KafkaError._PARTITION_EOF
+
+
+def following_consumer(kafka: KafkaSettings, group: str, more: Mapping[str, int] | None = None) -> Consumer:
+    """Make a consumer that follows topics in a group of its own, and says `AT_END` at the end of each partition."""
+    own = {**_FOLLOWING, "group.id": f"{group}-{uuid.uuid4()}", **(more or {})}
+    return opened(Consumer, kafka, {**consumer_settings(kafka), **own})
 
 
 def unreachable(kafka: KafkaSettings, detail: str) -> Outage:

@@ -7,19 +7,11 @@ read from its beginning.
 
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from confluent_kafka import (
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
 
 from buckets.checkpoint.topic_generations import TopicPosition, is_another
 from buckets.config.kafka import KafkaSettings
@@ -27,11 +19,11 @@ from buckets.duration import format_duration
 from buckets.errors import BucketsError, kind_and_line
 from buckets.kafka.faults import (
     ANSWER_WITHIN_S,
+    AT_END,
     Broker,
-    consumer_settings,
     explain,
+    following_consumer,
     may_pass,
-    opened,
     read_offsets,
     unreachable,
 )
@@ -42,17 +34,6 @@ LOOK_EVERY_S = 2.0
 LOOK_WITHIN_S = 5.0
 AGAIN_AFTER_S = 1.0
 AT_ONCE = 500
-_END = KafkaError._PARTITION_EOF
-_CONSUMER: dict[str, str | int | bool] = {
-    "enable.auto.commit": False,
-    # Where to begin is decided here: nothing is skipped in silence.
-    "auto.offset.reset": "error",
-    # Says when the end is reached, also where compaction has removed the last messages before it.
-    "enable.partition.eof": True,
-    # A message is delivered the moment it is written.
-    "fetch.wait.max.ms": 50,
-    "reconnect.backoff.max.ms": 1_000,
-}
 
 
 class TopicMessage(NamedTuple):
@@ -161,8 +142,7 @@ class Follower:
     def _open(self) -> Consumer:
         """Return a consumer that begins after the last message that was taken, or else at the beginning."""
         topic_id = self._broker.topic_id(self._topic, ANSWER_WITHIN_S)
-        settings = {**consumer_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"}
-        consumer = opened(Consumer, self._kafka, settings)
+        consumer = following_consumer(self._kafka, "buckets-rules")
         try:
             partition = TopicPartition(self._topic, 0)
             first, self._end = read_offsets(self._kafka, consumer, partition)
@@ -175,11 +155,10 @@ class Follower:
                 offset = position.offset
             self.position = TopicPosition(offset, topic_id)
             consumer.assign([TopicPartition(self._topic, 0, offset)])
-        except KafkaException as error:
+        except BaseException as error:
             consumer.close()
-            raise explain(error.args[0], self._kafka, f"reading topic {self._topic}") from None
-        except BucketsError:
-            consumer.close()
+            if isinstance(error, KafkaException):
+                raise explain(error.args[0], self._kafka, f"reading topic {self._topic}") from None
             raise
         return consumer
 
@@ -204,7 +183,7 @@ class Follower:
             is_history = offset < self._history_ends
             self._take(TopicMessage(offset, message.key(), message.value(), time, is_history, after))
             self.position = after
-        elif error.code() == _END:
+        elif error.code() == AT_END:
             self.position = self.position._replace(offset=max(offset, self.position.offset))
         elif may_pass(error):
             return

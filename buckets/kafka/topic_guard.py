@@ -61,13 +61,13 @@ class TopicGuard:
             raise BucketsError(message)
         return found
 
-    def start(self, is_begun: bool) -> None:
+    def start(self) -> None:
         """Remember the topics that the checkpoint does not know yet.
 
         If a batch has ended, what the pattern finds has appeared since, and is taken over by the batch that reads it
         first.
         """
-        found = [] if is_begun else self.find()
+        found = self.find() if SourceOffsets(self._checkpoint).ended is None else []
         self.generations.adopt(self._ids_of({*self._topics.names, *found}))
 
     def begin_batch(self, batch_id: int) -> list[str]:

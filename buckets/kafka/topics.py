@@ -5,7 +5,6 @@ import itertools
 import time
 from collections.abc import Sequence
 from concurrent.futures import TimeoutError as TookTooLong
-from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
@@ -33,15 +32,6 @@ from buckets.kafka.registry import Registry, RegistryAway
 MADE_WITHIN_S = 60.0
 POLL_S = 0.02
 _BROKERS_DEFAULT = -1
-
-
-@dataclass(frozen=True)
-class TopicSize:
-    """How much is in a topic."""
-
-    topic: str  # its name
-    partitions: int  # how many it has
-    messages: int  # how many offsets it spans; a compacted topic may hold fewer messages
 
 
 def topics_now(job: Job) -> list[str]:
@@ -97,15 +87,17 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
     return made
 
 
-def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
-    """Return how much is in each topic, by name; Kafka's own topics are left out."""
+def topic_sizes(kafka: KafkaSettings) -> list[tuple[str, int, int]]:
+    """Return each topic with its partitions and how many offsets they span, by name; Kafka's own are left out.
+
+    A compacted topic may hold fewer messages.
+    """
     broker = Broker(kafka)
-    partitions = {name: count for name, count in broker.partitions().items() if not name.startswith("__")}
-    sizes = []
-    for topic, count in sorted(partitions.items()):
-        messages = sum(end - begin for begin, end in broker.offsets(topic, count))
-        sizes.append(TopicSize(topic, count, messages))
-    return sizes
+    return [
+        (topic, count, sum(end - begin for begin, end in broker.offsets(topic, count)))
+        for topic, count in sorted(broker.partitions().items())
+        if not topic.startswith("__")
+    ]
 
 
 def pinned_fields(job: Job) -> PinnedProtobuf | None:

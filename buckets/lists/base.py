@@ -7,7 +7,7 @@ answer.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -150,15 +150,15 @@ class ListBase:
             seen.add(key)
         return None
 
-    def columns(self) -> list[str]:
-        """Return the columns of the table besides the key."""
-        return [name for name in self.table.column_names if name != "key"]
+    def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64] | None = None) -> Int64s:
+        """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries).
 
-    def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64]) -> Int64s:
-        """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries)."""
+        Their `hashes` are computed unless they are known.
+        """
         places = np.full(len(keys), -1, np.int64)
-        if not len(self):
+        if not len(self) or not len(keys):
             return places
+        hashes = hashes_of(keys) if hashes is None else hashes
         rows = np.searchsorted(self.hashes, hashes)
         open_keys = np.arange(len(keys))
         while len(open_keys):
@@ -214,8 +214,3 @@ def open_base(path: str) -> ListBase:
 
 def _probe() -> str:
     return str(int(hashes_of(pa.array(["probe"]))[0]))
-
-
-def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables of entries as one, with the values of all."""
-    return pa.concat_tables(tables, promote_options="default")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from buckets.arrays import Flags, Int64s
 from buckets.errors import BucketsError
-from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, concatenated, hashes_of, table_of
+from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, table_of
 from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, networks_around, prefixes_of
 from buckets.printable import counted
 
@@ -62,17 +62,17 @@ class ListIndex:
     def compacted(self) -> "ListIndex":
         """Return the same list without changes. Cost: O(entries log entries)."""
         kept = np.ones(len(self.base), np.bool_)
-        changed = pa.array(list(self.changes), pa.large_string())
-        rows = self.base.find(changed, hashes_of(changed)) if len(changed) else np.zeros(0, np.int64)
+        rows = self.base.find(pa.array(list(self.changes), pa.large_string()))
         kept[rows[rows >= 0]] = False
         new = {key: entry for key, entry in self.changes.items() if entry is not None}
-        table = concatenated([self.base.table.filter(pa.array(kept)), table_of(new)])
+        # One of them may have values that the other lacks.
+        tables = [self.base.table.filter(pa.array(kept)), table_of(new)]
+        table = pa.concat_tables(tables, promote_options="default")
         return ListIndex(ListBase.of(table, self.form))
 
     def entries(self) -> int:
         """Return how many entries there are, with those that have expired. Cost: O(changes since the base)."""
-        changed = pa.array(list(self.changes), pa.large_string())
-        known = int((self.base.find(changed, hashes_of(changed)) >= 0).sum()) if len(changed) else 0
+        known = int((self.base.find(pa.array(list(self.changes), pa.large_string())) >= 0).sum())
         return len(self.base) - known + sum(entry is not None for entry in self.changes.values())
 
     def get(self, key: str) -> Entry | None:
@@ -84,8 +84,7 @@ class ListIndex:
         entries = [self.changes.get(key) for key in keys]
         others = [number for number, key in enumerate(keys) if key not in self.changes]
         if others:
-            texts = pa.array([keys[number] for number in others], pa.large_string())
-            rows = self.base.find(texts, hashes_of(texts))
+            rows = self.base.find(pa.array([keys[number] for number in others], pa.large_string()))
             there = np.flatnonzero(rows >= 0)
             for number, entry in zip(there.tolist(), self.base.entries(rows[there]), strict=True):
                 entries[others[number]] = entry
@@ -144,7 +143,7 @@ class _LookedUp:
         different = coded.dictionary.cast(pa.large_string())
         if not len(different):
             different = pa.array([""], pa.large_string())
-        rows = index.base.find(different, hashes_of(different))
+        rows = index.base.find(different)
         changed = {}
         for number, key in enumerate(different.to_pylist() if index.changes else ()):
             if key not in index.changes:
@@ -158,11 +157,8 @@ class _LookedUp:
 
     def counting(self, times_ms: Int64s) -> Flags:
         """Return which rows have a key with an entry that counts at their time."""
-        there, limited, until_ms = (
-            self.rows >= 0,
-            np.zeros(len(self.rows), np.bool_),
-            np.zeros(len(self.rows), np.int64),
-        )
+        there = self.rows >= 0
+        limited, until_ms = np.zeros(len(there), np.bool_), np.zeros(len(there), np.int64)
         in_base = np.flatnonzero(there)
         of_base = self.index.base.until_ms(self.rows[in_base])
         limited[in_base] = of_base.is_valid().to_numpy(zero_copy_only=False)
@@ -199,9 +195,10 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
     if index.changes:
         # What has changed since the base is compared one by one.
         keys = list(index.changes)
-        places = read.find(texts := pa.array(keys, pa.large_string()), hashes_of(texts))
+        texts = pa.array(keys, pa.large_string())
+        places = read.find(texts)
         differs[places[places >= 0]] = False
-        in_base = index.base.find(texts, hashes_of(texts))
+        in_base = index.base.find(texts)
         gone[in_base[in_base >= 0]] = False
         wanted = ListIndex(read).get_all(keys)
         changes = {key: entry for key, entry in zip(keys, wanted, strict=True) if entry != index.changes[key]}
@@ -219,7 +216,7 @@ def _differs(base: ListBase, read: ListBase, at: Int64s) -> Flags:
     """Return which rows of what was read are in a base with another entry."""
     rows = pa.array(at, mask=at < 0)
     differs = np.zeros(len(read), np.bool_)
-    for name in sorted({*base.columns(), *read.columns()}):
+    for name in sorted({*base.table.column_names, *read.table.column_names} - {"key"}):
         ours, theirs = _column(base, name).take(rows), _column(read, name)
         same = pc.or_kleene(pc.equal(ours, theirs), pc.and_(ours.is_null(), theirs.is_null()))
         differs |= ~pc.fill_null(same, False).to_numpy(zero_copy_only=False)
@@ -260,7 +257,9 @@ class ListsAt:
 
     def _list(self, name: str, parts: int) -> ListIndex:
         if name not in self.lists:
-            raise BucketsError(unknown_list(name, self.lists))
+            there = ", ".join(sorted(self.lists)) or "none"
+            message = f"there is no list {name!r}; lists of the job: {there}; add it under `lists`, or correct the name"
+            raise BucketsError(message)
         fault = key_fault(name, parts, self.lists[name].parts)
         if fault is not None:
             raise BucketsError(fault)
@@ -273,9 +272,3 @@ def key_fault(name: str, given: int, parts: int) -> str | None:
         return None
     key = "a" if parts == 1 else f"({', '.join('abcd'[:parts])})"
     return f"a key of list {name!r} has {counted(parts, 'value')}, not {given}; write it as in {key} IN LIST {name}"
-
-
-def unknown_list(name: str, known: Mapping[str, object]) -> str:
-    """Say that there is no list of this name."""
-    there = ", ".join(sorted(known)) or "none"
-    return f"there is no list {name!r}; lists of the job: {there}; add it under `lists`, or correct the name"

@@ -111,7 +111,7 @@ def _no_network(written: str) -> str:
 def network_texts(written: pa.Array) -> pa.Array:
     """Return networks as `network_text` does each; ValueError names the first that is none, and its row from 1."""
     octets, is_ipv4, prefixes = _ipv4_of(written)
-    masks = _mask(32, np.minimum(prefixes, 32))
+    masks = _mask(np.minimum(prefixes, 32))
     is_plain = is_ipv4 & (prefixes <= 32) & (octets & ~masks == 0)
     texts = _ipv4_texts(octets, pc.cast(pa.array(prefixes), pa.large_string()))
     others = np.flatnonzero(~is_plain)
@@ -153,7 +153,7 @@ def networks_around(addresses: pa.Array, prefixes: Iterable[Prefix]) -> Iterator
         if not len(places) or places[-1] < 0:
             continue
         if version == 4:
-            masked = octets[is_ipv4] & _mask(32, np.array(bits))
+            masked = octets[is_ipv4] & _mask(np.array(bits))
             networks = _ipv4_texts(masked, pa.scalar(str(bits), pa.large_string()))
         else:
             mask = (1 << 128) - (1 << (128 - bits))
@@ -170,9 +170,9 @@ def _address_text(version: int, number: int) -> str:
     return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))
 
 
-def _mask(width: int, bits: Int64s) -> Int64s:
-    """Return the masks of prefixes of so many bits, int64."""
-    return (1 << width) - (np.int64(1) << (width - bits))
+def _mask(bits: Int64s) -> Int64s:
+    """Return the masks of prefixes of so many bits, of IPv4, int64."""
+    return (1 << 32) - (np.int64(1) << (32 - bits))
 
 
 def _ipv4_of(texts: pa.Array, are_addresses: bool = False) -> tuple[Int64s, Flags, Int64s]:

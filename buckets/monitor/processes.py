@@ -17,7 +17,6 @@ DRIVER, JVM, WORKERS = "driver", "JVM", "Python workers"
 PROC = Path("/proc")
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_MOST_DESCRIPTORS = "Max open files"
 _PPID, _UTIME, _STIME, _THREADS, _RSS = 1, 11, 12, 17, 21
 """Where fields of `/proc/PID/stat` stand after the name of the process."""
 
@@ -108,7 +107,7 @@ def _kind(pid: int, driver: int) -> str:
 
 
 def _use(pid: int, driver: int) -> ProcessUse:
-    stat, limits = _stat(pid), (PROC / str(pid) / "limits").read_text().partition(_MOST_DESCRIPTORS)[2].split()
+    stat, limits = _stat(pid), (PROC / str(pid) / "limits").read_text().partition("Max open files")[2].split()
     return ProcessUse(
         kind=_kind(pid, driver),
         pid=pid,

@@ -57,14 +57,12 @@ class BoundedCounts:
     def __init__(self, most: int) -> None:
         """Begin with nothing; `most` is how many names there may be."""
         self._most = most
-        self._counts: dict[str, dict[str, int]] = {}
+        self._counts: dict[str, Counter[str]] = {}
 
     def add(self, name: str, counts: Mapping[str, int]) -> None:
         """Count something under a name."""
         is_known = name in self._counts or len(self._counts) < self._most
-        under = self._counts.setdefault(name if is_known else OTHER, {})
-        for kind, count in counts.items():
-            under[kind] = under.get(kind, 0) + count
+        self._counts.setdefault(name if is_known else OTHER, Counter()).update(counts)
 
     def to_json(self) -> dict[str, dict[str, int]]:
         """Return the counts by name and kind."""
@@ -132,15 +130,7 @@ class QueryNews:
         if len(behind) > MOST_PARTITIONS:
             rest = [OTHER, OTHER, sum(messages for _, _, messages in behind[MOST_PARTITIONS - 1 :])]
             behind = [*behind[: MOST_PARTITIONS - 1], rest]
-        return {
-            "behind": behind,
-            "state": dict(self.state),
-            "phases_s": dict(self.phases_s),
-            "fills": list(self.fills),
-            "webhook": dict(self.webhook),
-            "schema": dict(self.schema),
-            "topics_appeared": self.topics_appeared,
-        }
+        return {name: said for name, said in vars(self).items() if name != "is_idle"} | {"behind": behind}
 
 
 NEWS_EVERY_S = 2.0

@@ -199,10 +199,9 @@ class FileWatch:
         """Name what is not read from the start, and go on to look; before the query starts."""
         self._taken.read()
         ended = self._taken.ended()
-        unfinished = {path: taken.batch for path, taken in self._taken.files.items() if taken.batch > ended}
-        gone = {path: batch for path, batch in unfinished.items() if not found_location(path).exists()}
-        for path in gone:
-            self._name(found_location(path), "it was listed for a batch that has not ended, and is gone")
+        for path, taken in self._taken.files.items():
+            if taken.batch > ended and not found_location(path).exists():
+                self._name(found_location(path), "it was listed for a batch that has not ended, and is gone")
         self._look(settled_ms=0)
         self._thread.start()
         return self

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
-from buckets.java.spark_lines import spark_line
+from buckets.java.java import spark_line
 
 spark_line(pyspark.__version__)
 

@@ -29,7 +29,6 @@ from buckets.audit.tables import (
 )
 from buckets.audit.writer import AT_ONCE, AuditWriter, WrittenMessages
 from buckets.checkpoint.lock import Lock, LostLease
-from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
@@ -97,23 +96,15 @@ class Audit:
 
 
 @dataclass(frozen=True)
-class AuditReport:
-    """A batch that is done."""
-
-    batch_id: int  # its number
-    written: WrittenMessages  # what became of its messages
-    duration_s: float  # how long it took
-
-
-@dataclass(frozen=True)
 class AuditListener:
     """What is told of an audit while it runs."""
 
-    on_batch: Callable[[AuditReport], None] = lambda report: None  # called after each batch
+    # called after each batch with its number, what became of its messages, and how long it took, in s
+    on_batch: Callable[[int, WrittenMessages, float], None] = lambda batch_id, written, duration_s: None
     # called when Kafka or a store does not answer and is waited for
     on_outage: Callable[[Outage], None] = lambda outage: None
     say: Callable[[str], None] = lambda line: None  # told a line when a start is tried again
-    # called when the query fails in the background; `AuditQuery.wait` raises the same
+    # called when the query fails in the background; the end of `audit_beside` raises the same
     on_failure: Callable[[Exception], None] = lambda error: None
     # told if the lease of a checkpoint in a store is lost; must see that nothing more is written
     on_lost: Callable[[LostLease], None] = give_up
@@ -144,13 +135,13 @@ def prepare_audit(
     identity = folder.open()
     if new_topic is not None:
         go_on_in_new_topics(topics, folder, identity, guard, new_topic)
-    guard.start(SourceOffsets(folder.checkpoint).ended is not None)
+    guard.start()
     tables = tables_of(topics, job.event_schema.largest_scale)
     return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings, tables)
 
 
 class AuditQuery:
-    """A query that keeps topics as tables; run to its end, or started in the background."""
+    """A query that keeps topics as tables; run to its end, or beside something else."""
 
     def __init__(self, spark: SparkSession, audit: Audit, listener: AuditListener) -> None:
         """Make the tables that are not there yet."""
@@ -161,8 +152,6 @@ class AuditQuery:
         self._patience = patience_of(audit.job, listener.on_outage, listener.say, audit.guard)
         self._running = Running(self._begin, self._run_batch, self._patience)
         self._query: StreamingQuery | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: Exception | None = None
         with java_in_one_line():
             make_tables(spark, audit.folder, audit.settings, audit.tables.values())
         audit.folder.keep_topics(self._topics)
@@ -202,7 +191,7 @@ class AuditQuery:
         read = messages.mapInArrow(self._reader, self._read_columns).toArrow()
         self._audit.guard.check()
         written = self._writer.write(read, batch_id)
-        self._listener.on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s))
+        self._listener.on_batch(batch_id, written, time.perf_counter() - started_s)
 
     def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
         """Run as `Running.run_until_interrupt` does; `once`: do what is there, and end."""
@@ -212,39 +201,34 @@ class AuditQuery:
     def _locked(self) -> Lock:
         return Lock(self._audit.folder.checkpoint, self._listener.on_lost)
 
-    def start(self) -> None:
-        """Start it in the background; `stop` and `wait` end it."""
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Run it in the background until the end of the `with`, and take what has come to the topics since."""
+        failures: list[Exception] = []
 
         def work() -> None:
             try:
                 with self._locked(), self._upkeep.running():
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
-                self._failure = error
+                failures.append(error)
                 self._listener.on_failure(error)
 
-        self._thread = threading.Thread(target=work, name="audit", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=work, name="audit", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._running.stop()
+            thread.join()
+            if failures:
+                raise failures[0]
+        with self._locked():
+            Running(self._begin, self._run_batch, self._patience).run(None)
 
     def news(self) -> QueryNews:
         """Return what Spark says of the query, as of its latest batch."""
         return QueryNews() if self._query is None else news_of(self._query)
-
-    def stop(self) -> None:
-        """Ask it to end after the batch that is running."""
-        self._running.stop()
-
-    def wait(self) -> None:
-        """Wait until what `start` has started has ended."""
-        assert self._thread is not None
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def catch_up(self) -> None:
-        """Once it has been stopped, take what has come to the topics since."""
-        with self._locked():
-            Running(self._begin, self._run_batch, self._patience).run(None)
 
 
 @contextlib.contextmanager
@@ -257,10 +241,5 @@ def audit_beside(
     next start goes on from there.
     """
     query = AuditQuery(spark, prepare_audit(job, new_topic, listener.say), listener)
-    query.start()
-    try:
+    with query.beside():
         yield query
-    finally:
-        query.stop()
-        query.wait()
-    query.catch_up()

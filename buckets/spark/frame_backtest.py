@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from buckets.archive.arrived_rows import ARRIVAL, archived_and_rounded, arrivals_of
 from buckets.config.engine import EngineSettings
-from buckets.engine.stages.in_memory import memory_stores
+from buckets.engine.stages.in_memory import BatchResults
 from buckets.events.parquet_rows import plain_table_arrivals
 from buckets.history.backtest.backtest import Backtest, question
 from buckets.history.backtest.report import BacktestReport
@@ -32,7 +32,7 @@ from buckets.spark.frame_input import (
 )
 from buckets.spark.frame_rows import SLICE_ROWS, in_utc, quoted, slices
 from buckets.spark.frames import SLICE_BITS, by_percentiles, in_order, numbers_of_slices, read_input
-from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
+from buckets.spark.slice_scoring import ROWS, SENT, Payloads, Slice, SliceScoring, batch_of
 from buckets.spark.worker import settle
 
 
@@ -62,15 +62,11 @@ class _BacktestScoring(SliceScoring):
             yield from batch_of(sent)
         settle()
 
-    def find(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Complete slices, and return what is found in each."""
-        stores = memory_stores()
-        for number, payloads in by_slice(batches):
-            ((rows, rounded),) = (cloudpickle.loads(packed) for output, packed in payloads if output == ROWS)
-            results = self.complete(number, payloads, stores)
-            piece = replace(self.asked.settings, rows=rows, rounded=rounded)
-            yield batch_of_found(number, self.asked.found_in(ScoredPiece(piece, results)))
-        settle()
+    def found_in(self, number: int, payloads: Payloads, results: BatchResults) -> Any:
+        """Return what is found in a slice."""
+        ((rows, rounded),) = (cloudpickle.loads(packed) for output, packed in payloads if output == ROWS)
+        piece = replace(self.asked.settings, rows=rows, rounded=rounded)
+        return self.asked.found_in(ScoredPiece(piece, results))
 
 
 def backtest(
@@ -133,4 +129,4 @@ def backtest(
     # The slices of a partition are completed by one task; all by one, where rules need what came before.
     tasks, task = (1, "0") if asked.rule_set.needs_driver_state else (shards, f"slice >> {SLICE_BITS}")
     with told_as("INVALID_BACKTEST"):
-        return asked.report(work.found(work.scored(fanned, shards), tasks, task, work.find))
+        return asked.report(work.found(work.scored(fanned, shards), tasks, task, work.found_in))

@@ -25,7 +25,6 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     ShortType,
-    StringType,
     TimestampNTZType,
     TimestampType,
 )
@@ -69,6 +68,12 @@ def numbered_names(count: int) -> list[str]:
     return [f"c{number}" for number in range(count)]
 
 
+def beside_rows(rows: pa.Table, more: pa.Table) -> pa.Table:
+    """Return rows with more columns beside them, under names of columns on their way."""
+    columns = [*rows.columns, *more.columns]
+    return pa.table(columns, names=numbered_names(len(columns)))
+
+
 def in_utc(rows: pa.Table) -> pa.Table:
     """Return rows whose times are written as in UTC, not as in the time zone of the session."""
     for index, field in enumerate(rows.schema):
@@ -100,11 +105,6 @@ def order_number(column: Column, kind: DataType) -> Column | None:
     if isinstance(kind, DecimalType) and kind.scale == 0:
         return column.try_cast("long")
     return column.cast("long") if isinstance(kind, _WHOLE) else None
-
-
-def order_key(column: Column, kind: DataType) -> Column | None:
-    """Return a column as an integer, or as it is if it is a text; None of other types."""
-    return column if isinstance(kind, StringType) else order_number(column, kind)
 
 
 def by_number(orders: Sequence[pa.Array], first: int) -> Places:

@@ -59,7 +59,7 @@ from buckets.spark.frame_input import (
 )
 from buckets.spark.frame_input import rules as read_rules
 from buckets.spark.frame_input import schema as read_schema
-from buckets.spark.frame_rows import SLICE_ROWS, in_utc, numbered_names, quoted, slices
+from buckets.spark.frame_rows import SLICE_ROWS, beside_rows, in_utc, numbered_names, quoted, slices
 from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, by_slice
 from buckets.spark.worker import settle
 
@@ -94,7 +94,7 @@ class _Work(SliceScoring):
 
     def features(self, table: FeatureTable, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the features of each slice beside its rows."""
-        for number, payloads in by_slice(batches):
+        for number, _, payloads in by_slice(batches):
             (rows,) = (payload.unpack(packed) for output, packed in payloads if output == ROWS)
             yield from _beside(rows, table, self.complete(number, payloads, memory_stores()))
         settle()
@@ -113,14 +113,14 @@ class _Work(SliceScoring):
     def outputs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Complete slices; where the driver of a job remembers something, one task gets them all, in their order."""
         stores = memory_stores()
-        for number, payloads in by_slice(batches):
+        for number, _, payloads in by_slice(batches):
             found = self.complete(number, payloads, stores).payloads
             yield from batch_of((0, number, output, packed) for output, several in found.items() for packed in several)
 
     def decode(self, output: str, kinds: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows of an output."""
         decoder = OutputDecoder(self.rule_set, self.scorer.schema, self.scorer.engine)
-        for _, payloads in by_slice(batches):
+        for _, _, payloads in by_slice(batches):
             table = decoder.table(output, [packed for _, packed in payloads])
             yield from table.select(kinds.names).cast(kinds).combine_chunks().to_batches()
 
@@ -170,15 +170,14 @@ def features(
         names, rows = in_order(frame, order_by, partial(_by_key, shards, keys))
         scored_rows = rows.mapInArrow(partial(work.features_by_key, names, table), numbered_kinds(kinds))
     else:
-        by_slice = _scored(work, frame, order_by).repartition(shards, "slice").sortWithinPartitions("slice")
-        scored_rows = by_slice.mapInArrow(partial(work.features, table), numbered_kinds(kinds))
+        scored = _scored(work, frame, order_by, shards)
+        scored_rows = scored.mapInArrow(partial(work.features, table), numbered_kinds(kinds))
     return scored_rows.toDF(*(kind.name for kind in kinds))
 
 
 def _beside(rows: pa.Table, table: FeatureTable, scored: BatchResults) -> Iterator[pa.RecordBatch]:
     """Yield rows with what was computed at each, under the names of columns on their way."""
-    columns = [*rows.columns, *table.beside(scored.payloads, len(rows)).columns]
-    yield from pa.table(columns, names=numbered_names(len(columns))).combine_chunks().to_batches()
+    yield from beside_rows(rows, table.beside(scored.payloads, len(rows))).combine_chunks().to_batches()
 
 
 def _shared_keys(work: _Work, frame: DataFrame) -> list[str]:
@@ -257,10 +256,9 @@ def evaluate(
         FrameError: as `features`.
     """
     work = _prepared(frame, read_input(frame, rules, schema, engine, lists), is_of_features=False)
-    scored = _scored(work, frame, order_by)
     parts = 1 if work.rule_set.needs_driver_state else work.scorer.engine.shards
-    completed = scored.repartition(parts, "slice").sortWithinPartitions("slice")
-    return EvaluatedFrame(work, completed.mapInArrow(work.outputs, from_arrow_schema(SENT)))
+    completed = _scored(work, frame, order_by, parts).mapInArrow(work.outputs, from_arrow_schema(SENT))
+    return EvaluatedFrame(work, completed)
 
 
 def with_features(
@@ -302,13 +300,14 @@ def read_input(
     return settings, read_rules(rules), read_schema(schema), read_lists(lists)
 
 
-def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
-    """Return what the shards put out, and the rows of slices beside it: rows of `SENT`."""
+def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> DataFrame:
+    """Return what the shards put out, and the rows of slices beside it: rows of `SENT`, a slice in one partition."""
     shards = work.scorer.engine.shards
     # All columns come back beside features; of outputs those are enough that are read.
     schema = None if work.scorer.features else work.scorer.schema
     names, rows = in_order(frame, order_by, partial(by_percentiles, shards), schema)
-    return work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
+    scored = work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
+    return scored.repartition(parts, "slice").sortWithinPartitions("slice")
 
 
 def in_order(

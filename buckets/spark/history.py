@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from buckets.archive.arrived_rows import arrivals_of
-from buckets.engine.stages.in_memory import memory_stores
+from buckets.engine.stages.in_memory import BatchResults
 from buckets.history.scoring import Found, Pieces, PutOut, ScoreArchive, ScoredPiece, scorer_of
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.session import start_session
-from buckets.spark.slice_scoring import SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
+from buckets.spark.slice_scoring import SENT, Payloads, Slice, SliceScoring, batch_of
 from buckets.spark.worker import settle
 
 _OF_SYSTEM = re.compile(r"Error: .*\[errno (\d+)\] ([^:\n]+)", re.IGNORECASE)
@@ -43,14 +43,9 @@ class _PieceScoring(SliceScoring):
             yield from batch_of(self.sent(number, arrivals_of(piece.rows, piece.terms.event_schema)))
         settle()
 
-    def find(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Complete pieces, and return what is found in each; one task gets them all where rules need that."""
-        stores = memory_stores()
-        for number, payloads in by_slice(batches):
-            results = self.complete(number, payloads, stores)
-            found = self.found_in(ScoredPiece(self.pieces.read(number), results))
-            yield batch_of_found(number, found)
-        settle()
+    def found_in_piece(self, number: int, _: Payloads, results: BatchResults) -> Any:
+        """Return what is found in a piece."""
+        return self.found_in(ScoredPiece(self.pieces.read(number), results))
 
 
 def score_archive(
@@ -69,7 +64,7 @@ def score_archive(
     if any([pieces.settings(number).rule_set.needs_driver_state for number in range(count)]):  # noqa: C419
         tasks = 1
     try:
-        yield from work.found(scored, tasks, f"slice * {tasks} div {count}", work.find)
+        yield from work.found(scored, tasks, f"slice * {tasks} div {count}", work.found_in_piece)
     except (Py4JJavaError, PySparkException) as error:
         of_system = _OF_SYSTEM.search(str(error))
         if of_system is None:

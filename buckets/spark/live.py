@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
@@ -56,13 +57,13 @@ from buckets.spark.frame_input import (
 )
 from buckets.spark.frame_input import rules as read_rules
 from buckets.spark.frame_input import schema as read_schema
-from buckets.spark.frame_rows import by_place, order_key
+from buckets.spark.frame_rows import by_place, order_number
 from buckets.spark.live_batch import FunctionSink, StreamBatch
 from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.running import Patience
 from buckets.spark.session import QUERY_SETTINGS, remember_shards
+from buckets.spark.session_folder import check_own_jar
 from buckets.spark.sources import open_frame
-from buckets.spark.spark_version import check_own_jar
 from buckets.stores.location import location
 
 _OUTPUT = "dataframe"  # In the terms of a batch
@@ -442,7 +443,7 @@ def _order(frame: DataFrame, order_by: Sequence[str | Column]) -> tuple[str, lis
         if re.search(r" NULLS (FIRST|LAST)$", written):
             message = f"order_by: {written}: rows of a batch come in ascending order; name the column alone"
             raise FrameError(message, "ORDER_TYPE")
-        key = order_key(column, kind)
+        key = column if isinstance(kind, StringType) else order_number(column, kind)
         if key is None:
             remedy = "name whole numbers, dates, timestamps or texts"
             message = f"order_by: a column of type {kind.simpleString()} gives no order here; {remedy}"

@@ -5,9 +5,8 @@ reading several scores nothing again.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from buckets.errors import kind_and_line
 from buckets.outputs import columns
 from buckets.spark.arrow_types import from_arrow_schema, to_arrow_schema
 from buckets.spark.frame_input import FrameError, beside_kinds, check_is_frame, numbered_kinds, output_kinds
-from buckets.spark.frame_rows import in_utc, numbered_names, of_rows
+from buckets.spark.frame_rows import beside_rows, in_utc, of_rows
 from buckets.spark.scored_batch import ScoredBatch
-from buckets.spark.spark_version import check_delta
+from buckets.spark.session_folder import check_delta
 from buckets.spark.spilled import payloads_of, spilled
 from buckets.spark.worker import settle
 
@@ -37,39 +36,22 @@ _HERE_BYTES = 1 << 20  # Payloads of less are decoded on the driver: a task of P
 Share = Sequence[bytes]  # Payloads, or where they lie, that a task decodes together
 
 
-@dataclass(frozen=True)
-class _Decode:
-    """Decodes an output."""
-
-    output: str
-    decoder: OutputDecoder
-    kinds: pa.Schema
-
-    def __call__(self, share: Share) -> pa.Table:
-        payloads = (each for packed in share for each in payloads_of(packed))
-        return self.decoder.table(self.output, payloads).select(self.kinds.names).cast(self.kinds)
+def _decoded(output: str, decoder: OutputDecoder, kinds: pa.Schema, share: Share) -> pa.Table:
+    """Decode an output."""
+    payloads = (each for packed in share for each in payloads_of(packed))
+    return decoder.table(output, payloads).select(kinds.names).cast(kinds)
 
 
-@dataclass(frozen=True)
-class _Beside:
-    """Puts features beside rows."""
-
-    table: FeatureTable
-    payloads: dict[str, list[bytes]]  # by output, what shards have put out
-
-    def __call__(self, share: Share) -> pa.Table:
-        (packed,) = (each for packed in share for each in payloads_of(packed))
-        rows = payload.unpack(packed)
-        first = int(payload.group_of(rows))
-        own = {
-            output: [
-                *filter(None, (of_rows(each, first, len(rows)) for packed in several for each in payloads_of(packed)))
-            ]
-            for output, several in self.payloads.items()
-        }
-        beside = self.table.beside(own, len(rows))
-        every = [*rows.columns, *beside.columns]
-        return pa.table(every, names=numbered_names(len(every)))
+def _beside(table: FeatureTable, put_out: Mapping[str, Sequence[bytes]], share: Share) -> pa.Table:
+    """Put features beside rows; `put_out` are by output what shards have put out."""
+    (packed,) = (each for packed in share for each in payloads_of(packed))
+    rows = payload.unpack(packed)
+    first = int(payload.group_of(rows))
+    own = {
+        output: [*filter(None, (of_rows(each, first, len(rows)) for packed in several for each in payloads_of(packed)))]
+        for output, several in put_out.items()
+    }
+    return beside_rows(rows, table.beside(own, len(rows)))
 
 
 class StreamBatch:
@@ -104,7 +86,8 @@ class StreamBatch:
         names = [*self._frame.names, *beside.names]
         kinds = numbered_kinds([*self._frame.fields, *beside.fields])
         payloads = {output: batch.payloads(output) for output in (FEATURES, *_OF_OUTCOME) if batch.has(output)}
-        return self._decoded([[row] for row in batch.payloads(ROWS)], _Beside(table, payloads), kinds).toDF(*names)
+        decode = partial(_beside, table, payloads)
+        return self._frame_of([[row] for row in batch.payloads(ROWS)], decode, kinds).toDF(*names)
 
     def __getattr__(self, name: str) -> DataFrame:
         """Return an output."""
@@ -117,8 +100,8 @@ class StreamBatch:
         payloads = batch.payloads(name)
         # An event that is a dead letter of several groups has one row.
         shares = [payloads] if name == columns.DEAD_LETTERS and payloads else [[packed] for packed in payloads]
-        decode = _Decode(name, batch.decoder, kinds[name])
-        self.__dict__[name] = frame = self._decoded(shares, decode, from_arrow_schema(kinds[name]))
+        decode = partial(_decoded, name, batch.decoder, kinds[name])
+        self.__dict__[name] = frame = self._frame_of(shares, decode, from_arrow_schema(kinds[name]))
         return frame
 
     def __dir__(self) -> list[str]:
@@ -170,7 +153,7 @@ class StreamBatch:
             message = f"{output}: are not computed by this stream; start it with bs.stream(..., {output}=True)"
             raise FrameError(message, "NOT_COMPUTED")
 
-    def _decoded(self, shares: Sequence[Share], decode: Callable[[Share], pa.Table], kinds: StructType) -> DataFrame:
+    def _frame_of(self, shares: Sequence[Share], decode: Callable[[Share], pa.Table], kinds: StructType) -> DataFrame:
         """Return the rows of shares, decoded here if they are few, or by tasks."""
         session = self._batch.session
         sizes = [_HERE_BYTES if spilled(packed) else len(packed) for share in shares for packed in share]
@@ -186,10 +169,6 @@ class StreamBatch:
 
         tasks = min(len(shares), 2 * session.sparkContext.defaultParallelism)
         return session.range(0, len(shares), 1, tasks).mapInArrow(stage, kinds)
-
-
-class BatchFailed(FrameError):
-    """A function that was given a batch has failed."""
 
 
 class FunctionSink:
@@ -217,6 +196,6 @@ class FunctionSink:
                 f"for_each_batch: {kind_and_line(error)}, in batch {batch.account.batch_id}; it is not committed, and "
                 "the next start tries it again"
             )
-            raise BatchFailed(message, "BATCH_FAILED") from error
+            raise FrameError(message, "BATCH_FAILED") from error
         finally:
             self.thread = None

@@ -24,11 +24,10 @@ from buckets import __version__
 from buckets.clock import machine_start
 from buckets.engine.storage.arena import BUFFER, ENTRIES, TABLE, ArenaNumbers
 from buckets.engine.storage.key import Array, MemoryPart
-from buckets.spark.session_folder import SHARDS
+from buckets.spark.session_folder import OWN_FILE, PRIVATE, SHARDS
 from buckets.state.live_log import HELD, SEGMENTS, CacheNumbers, PrivateCaches, ShardCache
 
 MARK = "mark"  # The file of a folder that is not an array
-OWN_FILE = 0o600
 IS_KNOWN = hasattr(os, "posix_fallocate")  # Whether this system can promise room in a file
 
 
@@ -117,7 +116,6 @@ def _in_pages(part: MemoryPart, rows: int) -> int:
 
 
 MARK_VERSION = 1  # Of the mark, and of what the numbers in the arrays say
-PRIVATE = 0o700
 _DIRTY, _CLEAN = b"\0", b"\1"
 _CHECK_BYTES = 4
 _LARGEST_MARK = 1 << 16

@@ -5,7 +5,7 @@ its messages are gone. The new id is written last, so that all of it is done aga
 pattern had found, and that is not there again, is dropped.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from buckets.archive.archive import table_of
@@ -27,28 +27,25 @@ from buckets.stores.location import location
 def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable[[str], None]) -> None:
     """Let a job read its source topic from the beginning, if that was created again; its state stays."""
     offsets = SourceOffsets(job.checkpoint)
-    changed, unfinished = _changed(guard, offsets), offsets.unfinished
-    if any(changed) and unfinished is not None:
-        _give_up(job, identity, unfinished, offsets, say)
-    _begin(guard, changed, offsets, say)
+    _go_on(guard, offsets, say, lambda batch_id: _give_up(job, identity, batch_id, offsets, say))
 
 
 def go_on_in_new_topics(
     topics: Mapping[str, str], folder: AuditFolder, identity: str, guard: TopicGuard, say: Callable[[str], None]
 ) -> None:
     """Let an audit read topics that were created again from their beginning; its tables stay."""
+    offsets = SourceOffsets(folder.checkpoint)
+
+    def give_up(batch_id: int) -> None:
+        # Its number is used up: tables that have it take no more under it. Messages without an id that are in
+        # their table already are not read again; others are, and those that are repeats are dropped by their id.
+        written = _written_with(folder.tables / TRANSACTIONS, TRANSACTIONS, identity) == batch_id
+        moved = {topic: end for topic, end in offsets.end(batch_id).items() if topics.get(topic) == TRANSACTIONS}
+        offsets.move(batch_id + 1, offsets.before(batch_id) | (moved if written else {}))
+        offsets.finish(batch_id)
+
     with Lock(folder.checkpoint):
-        offsets = SourceOffsets(folder.checkpoint)
-        changed, unfinished = _changed(guard, offsets), offsets.unfinished
-        if any(changed) and unfinished is not None:
-            # Its number is used up: tables that have it take no more under it. Messages without an id that are in
-            # their table already are not read again; others are, and those that are repeats are dropped by their id.
-            written = _written_with(folder.tables / TRANSACTIONS, TRANSACTIONS, identity) == unfinished
-            moved = {topic: end for topic, end in offsets.end(unfinished).items() if topics.get(topic) == TRANSACTIONS}
-            before = offsets.before(unfinished)
-            offsets.move(unfinished + 1, before | (moved if written else {}))
-            offsets.finish(unfinished)
-        _begin(guard, changed, offsets, say)
+        _go_on(guard, offsets, say, give_up)
 
 
 def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say: Callable[[str], None]) -> None:
@@ -77,24 +74,22 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
     )
 
 
-_Changed = tuple[Mapping[str, str], Sequence[str], Sequence[str]]
-"""The topics that were created again, each with its id now, those that are gone, and those that were gone before."""
-
-
-def _changed(guard: TopicGuard, offsets: SourceOffsets) -> _Changed:
-    planned = [] if offsets.unfinished is None else offsets.end(offsets.unfinished)
-    return guard.renewed(), guard.gone(), guard.lost(planned)
-
-
-def _begin(guard: TopicGuard, changed: _Changed, offsets: SourceOffsets, say: Callable[[str], None]) -> None:
+def _go_on(
+    guard: TopicGuard, offsets: SourceOffsets, say: Callable[[str], None], give_up: Callable[[int], None]
+) -> None:
     """Let the next batch begin at the beginning of topics, and without those that are gone, and write that it does so.
 
-    Their ids were asked for first: if one is created again meanwhile, the next check sees it.
+    A batch that has not ended is given up. Ids are asked for first: if a topic is created again meanwhile, the next
+    check sees it.
     """
-    renewed, gone, lost = changed
-    if not any(changed):
+    unfinished = offsets.unfinished
+    renewed, gone = guard.renewed(), guard.gone()
+    lost = guard.lost([] if unfinished is None else offsets.end(unfinished))  # Gone before anything of them was read
+    if not (renewed or gone or lost):
         say("no topic was created again or is gone; --new-topic changes nothing")
         return
+    if unfinished is not None:
+        give_up(unfinished)
     next_batch = offsets.next_batch
     beginnings = {topic: guard.beginning(topic) for topic in renewed}
     begins = {topic: {str(key): at for key, at in begin.items()} for topic, begin in beginnings.items()}

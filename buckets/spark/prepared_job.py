@@ -19,7 +19,7 @@ from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.job_record import lock_for
 from buckets.checkpoint.lock import Lock, LostLease
 from buckets.checkpoint.record_files import OwnedFolder
-from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
+from buckets.checkpoint.source_offsets import records_folder
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import Outage
@@ -41,9 +41,9 @@ from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, start_session
-from buckets.spark.sinks import DeltaSink, KafkaSink, WebhookSink
+from buckets.spark.session_folder import check_own_jar
+from buckets.spark.sinks import DeltaSink, KafkaSink
 from buckets.spark.sources import open_source
-from buckets.spark.spark_version import check_own_jar
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.worker import take_steps
 from buckets.stores.location import location
@@ -122,7 +122,7 @@ class PreparedJob:
             checkpoint=checkpoint,
             lock=self.lock,
             book=book,
-            sink=results if delivery is None else WebhookSink(results, delivery),
+            sink=results,
             state=settings.state,
             partitions=settings.partitions and min(settings.partitions, settings.engine.shards),
             patience=patience_of(settings, listener.on_outage, listener.say, guard),
@@ -223,8 +223,8 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     guard = _guard(job)
     if guard is not None:
         guard.find()
-    if guard is not None and new_topic is None:
-        guard.check()
+        if new_topic is None:
+            guard.check()
     carried_over = checkpoint.job.carried_over(basis)
     identity = checkpoint.job.open(basis)
     for folder in (output, archive):
@@ -233,7 +233,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if guard is not None:
         if new_topic is not None:
             go_on_in_new_topic(job, identity, guard, new_topic)
-        guard.start(SourceOffsets(job.checkpoint).ended is not None)
+        guard.start()
     return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
 
 

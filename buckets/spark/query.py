@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -28,7 +29,7 @@ from buckets.checkpoint.source_offsets import spark_folder, state_folder
 from buckets.clock import epoch_ms
 from buckets.config.settings import StateSettings
 from buckets.delta.upkeep import Upkeep
-from buckets.engine.stages.cross_group import how_far
+from buckets.engine.stages.cross_group import FILLS, how_far
 from buckets.engine.stages.in_memory import DriverStore
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
@@ -36,18 +37,19 @@ from buckets.files import remove_tree
 from buckets.monitor.pace import BatchReport
 from buckets.monitor.query_news import QueryNews
 from buckets.monitor.words import TimeNotes
+from buckets.outputs.columns import ALERTS
+from buckets.outputs.messages import Messages
 from buckets.rules.completeness import Filled
 from buckets.rules.rule_set import RuleSet, encode_rule_set
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.batch_properties import set_batch
-from buckets.spark.fan_out import COLUMNS, FanOut
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.session import PARTITIONS, settings_while, shuffle_partitions
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
-from buckets.spark.windows import PRODUCED, FanOutAndScore, Score
-from buckets.spark.worker import Settled, freeze_loaded
+from buckets.spark.windows import COLUMNS, PRODUCED, FanOut, Score, both_stages
+from buckets.spark.worker import freeze_loaded, settled
 from buckets.state.layer import Bounds
 
 if TYPE_CHECKING:  # What only some jobs have.
@@ -118,10 +120,11 @@ class ScoringQuery:
         fan_out, arrived = FanOut(self._arrivals.normalise, scoring.archive is not None), self._arrivals.frame
         score, produced = Score(self._bounds), from_arrow_schema(PRODUCED)
         if self._partitions == 1:  # One task does a whole batch, without a shuffle: least delay, one core.
-            frame = arrived.coalesce(1).mapInArrow(Settled(FanOutAndScore(fan_out, score)), produced)
+            both = partial(both_stages, fan_out, score)
+            frame = arrived.coalesce(1).mapInArrow(partial(settled, both), produced)
         else:
-            messages = arrived.mapInArrow(Settled(fan_out), COLUMNS).repartitionById(self._partitions, "shard")
-            frame = messages.mapInArrow(Settled(score), produced)
+            messages = arrived.mapInArrow(partial(settled, fan_out), COLUMNS).repartitionById(self._partitions, "shard")
+            frame = messages.mapInArrow(partial(settled, score), produced)
         partitions = {PARTITIONS: str(self._partitions)} if scoring.session else {}
         with settings_while(self._arrivals.frame.sparkSession, {**scoring.session, **partitions}):
             self._query = begin_query(frame, run_batch, spark_folder(scoring.checkpoint.path), interval_ms)
@@ -155,10 +158,11 @@ class ScoringQuery:
         self._running.progress()
         scoring.lock.check()
         scoring.sink.write(batch)
+        self._hand_over(batch)
         if scoring.archive is not None:
             scoring.lock.check()
             scoring.archive.write(batch_id, terms.event_schema, rule_set, batch.arrived)
-        filled = how_far(batch.fills, terms.engine.shards)
+        filled = how_far(batch.payloads(FILLS), terms.engine.shards)
         scoring.lock.check()
         self._record(batch, filled)
         if batch.has_files:
@@ -195,6 +199,13 @@ class ScoringQuery:
             answer.result()
         if self._scoring.order is not None:
             self._scoring.order.check(batch.account.batch_id, batch.account.span)
+
+    def _hand_over(self, batch: ScoredBatch) -> None:
+        """Put the alerts of a batch into the checkpoint, from where they go to the webhook; nothing without one."""
+        if self._scoring.delivery is not None and batch.has(ALERTS):
+            decided_ms = epoch_ms()
+            alerts = Messages(batch.rule_set, batch.terms.event_schema).of(ALERTS, batch.table(ALERTS), decided_ms)
+            self._scoring.delivery.put(batch.account.batch_id, decided_ms, alerts)
 
     def _record(self, batch: ScoredBatch, filled: Mapping[int, Filled]) -> None:
         """Record that a batch is written, and how far fills have come with it."""

@@ -14,7 +14,7 @@ from buckets.checkpoint.identity import Terms
 from buckets.engine.batch import payload
 from buckets.engine.stages.accounting import PIECES, BatchAccount, cut_by_event
 from buckets.engine.stages.alert_stage import complete_batch, fired_parts
-from buckets.engine.stages.cross_group import FILLS, PARTS
+from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.in_memory import OutputDecoder
 from buckets.engine.stages.shard import ARRIVED, Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
@@ -68,7 +68,6 @@ def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produce
     return run_as_second_job(session, pieces, work)
 
 
-MICROSECONDS = pa.timestamp("us", "UTC")  # Moments as Spark has them
 SMALL_BYTES = 1 << 18  # Who watches a batch is shown alerts of payloads up to this size
 
 
@@ -84,11 +83,6 @@ class ScoredBatch:
     arrived: Sequence[ArrivedRows] = ()  # what each task has read; empty where nothing is archived
     has_files: bool = False  # whether something of it lies in files, which go when it is written
     state: Counter[str] = field(default_factory=Counter)  # sizes of the state's stores, summed, by Spark's names
-
-    @property
-    def fills(self) -> list[bytes]:
-        """How far each shard has come with each fill, as JSON."""
-        return self.payloads(FILLS)
 
     @property
     def decoder(self) -> OutputDecoder:
@@ -188,5 +182,6 @@ def score_batch(
 
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:
-    """Return columns of an output, times in microseconds."""
-    return pa.schema({field.name: MICROSECONDS if field.type == columns.TIME else field.type for field in schema})
+    """Return columns of an output, times in microseconds, as Spark has them."""
+    moment = pa.timestamp("us", "UTC")
+    return pa.schema({field.name: moment if field.type == columns.TIME else field.type for field in schema})

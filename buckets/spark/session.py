@@ -354,7 +354,7 @@ def start_session(
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:  # it too would report a JVM that has ended
         server.handle_error = lambda request, address: None
-    atexit.register(_AtExit(session))
+    _stop_at_exit(session)
     return session
 
 
@@ -388,31 +388,29 @@ def remember_shards(session: SparkSession) -> None:
         context.environment[SHARDS] = str(shards_of(folder))
 
 
-class _AtExit:
-    """Stops a session when the process ends, which removes its socket; a JVM that does not stop is killed.
+def _stop_at_exit(session: SparkSession) -> None:
+    """Stop a session when the process ends, which removes its socket; a JVM that does not stop is killed.
 
     Where the JVM has died, there is nothing left to stop.
     """
+    began, done = threading.Event(), threading.Event()
 
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-        self._began = threading.Event()
-        self._done = threading.Event()
-        # A thread cannot be started any more when the interpreter ends.
-        threading.Thread(target=self._watch, name="end of the session", daemon=True).start()
-
-    def __call__(self) -> None:
+    def stop() -> None:
         if jvm_has_ended():
             return
-        self._began.set()
+        began.set()
         with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
-            self._session.sparkContext._jvm.buckets.StateTasks.stop()  # type: ignore[union-attr]
-            self._session.stop()
+            session.sparkContext._jvm.buckets.StateTasks.stop()  # type: ignore[union-attr]
+            session.stop()
         if not under_spark_submit():
             kill_jvm()  # it has nothing left to do, and would outlive this process by seconds
-        self._done.set()
+        done.set()
 
-    def _watch(self) -> None:
-        self._began.wait()
-        if not self._done.wait(STOP_WITHIN_S):
+    def watch() -> None:
+        began.wait()
+        if not done.wait(STOP_WITHIN_S):
             kill_jvm()
+
+    # A thread cannot be started any more when the interpreter ends.
+    threading.Thread(target=watch, name="end of the session", daemon=True).start()
+    atexit.register(stop)

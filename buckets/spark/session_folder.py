@@ -1,4 +1,4 @@
-"""The JVM of this process, and where its session has scratch space, sockets, unpacked libraries, and its logs.
+"""The JVM of this process, what it lacks, and where its session has scratch space, sockets, libraries, and its logs.
 
     TMP/buckets-UID/            of this user alone, mode 0700
         .lock                   held while folders are made and removed
@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 from buckets.errors import BucketsError, first_line
+from buckets.java.java import LOCKED_SPARK, spark_line
 from buckets.monitor.processes import process_tree
 from buckets.stores.store_path import StorePath
 
@@ -98,31 +100,27 @@ OWN_FILE = 0o600
 FULL_BYTES = 1 << 20
 
 
-class SessionLogs:
-    """The folder of a session's logs."""
+@contextlib.contextmanager
+def stderr_into(logs: Path) -> Iterator[None]:
+    """While the JVM starts, let it inherit a log for its standard error, so that people see only what we say.
 
-    def __init__(self, path: Path) -> None:
-        """Make the folder."""
-        path.mkdir(PRIVATE, parents=True, exist_ok=True)
-        self.path = path
-        self._stderr = path / "stderr.log"
-
-    @contextlib.contextmanager
-    def take_stderr(self) -> Iterator[None]:
-        """While the JVM starts, let it inherit the log for its standard error, so that people see only what we say."""
-        with contextlib.suppress(FileNotFoundError):
-            if self._stderr.lstat().st_size > FULL_BYTES:
-                self._stderr.replace(self._stderr.with_suffix(".1.log"))
-        log = os.open(self._stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, OWN_FILE)
-        sys.stderr.flush()
-        kept = os.dup(2)
-        os.dup2(log, 2)
-        os.close(log)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+    The folder of logs is made where there is none.
+    """
+    logs.mkdir(PRIVATE, parents=True, exist_ok=True)
+    path = logs / "stderr.log"
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_size > FULL_BYTES:
+            path.replace(path.with_suffix(".1.log"))
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, OWN_FILE)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(log, 2)
+    os.close(log)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 _FRAME = "at "  # How a line begins that names a place in a program
@@ -209,7 +207,6 @@ def store_settings(schemes: frozenset[str]) -> dict[str, str]:
 
 _SUBMITTER = os.getppid()
 """The JVM of spark-submit, where that has started this process; when it has ended, something else is the parent."""
-_SIGNALS = ("TERM", "INT")
 _ended_because: BucketsError | None = None
 
 
@@ -229,6 +226,37 @@ def has_class(name: str) -> bool:
     except Py4JJavaError:
         return False
     return True
+
+
+def check_own_jar() -> None:
+    """See that the session can keep state, with classes of ours."""
+    if not has_class("buckets.StateTasks"):
+        message = (
+            "the session finds no jar of buckets, without which no state is kept: make it with "
+            "`SparkSession.builder.config(map=buckets.spark.session_settings())`, or give spark-submit as --jars what "
+            "`python -m buckets.java.jars` prints"
+        )
+        raise BucketsError(message)
+
+
+def check_kafka(place: str) -> None:
+    """See that the session can read topics, `place` in words."""
+    if not has_class("org.apache.spark.sql.kafka010.KafkaSourceProvider"):
+        message = (
+            f"{place}: Spark {pyspark.__version__} finds no Kafka connector among its jars, and none is published for "
+            f"4.3: install pyspark=={LOCKED_SPARK}, or add a connector's jars to spark.jars"
+        )
+        raise BucketsError(message)
+
+
+def check_delta(place: str) -> None:
+    """See that Spark can read a Delta table, or add to one."""
+    if spark_line(pyspark.__version__) == "4.3":
+        message = (
+            f"{place}: Spark {pyspark.__version__} cannot read Delta tables or append to them, as Delta is published "
+            f"for Spark 4.2 and earlier: install pyspark=={LOCKED_SPARK}, or use files"
+        )
+        raise BucketsError(message)
 
 
 def kill_jvm() -> None:
@@ -292,7 +320,7 @@ def take_signals() -> None:
         handler: Any = _ToPython()
     else:
         handler = jvm.sun.misc.SignalHandler.SIG_IGN
-    for name in _SIGNALS:
+    for name in ("TERM", "INT"):
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), handler)
 
 
@@ -313,20 +341,20 @@ class SessionPlaces:
 
     folder: SessionFolder  # what it needs only while it runs
     shards: Path  # what its workers remember of shards
-    logs: SessionLogs | None  # what Spark says; None where spark-submit has decided where that goes
+    logs: Path | None  # what Spark says; None where spark-submit has decided where that goes
 
     def environment(self) -> dict[str, str]:
         """Return what the JVM and its workers find in their environment."""
         own = {"TMPDIR": str(self.folder.part("tmp")), SHARDS: str(self.shards)}
         own[ALLOCATORS] = os.environ.get(ALLOCATORS, "2")
-        return own if self.logs is None else own | {"BUCKETS_LOGS": str(self.logs.path)}
+        return own if self.logs is None else own | {"BUCKETS_LOGS": str(self.logs)}
 
     def settings(self, java_options: str, has_executors: bool) -> dict[str, str]:
         """Return Spark's settings that name them; machines of executors do not have these folders."""
         temporary = self.folder.part("tmp")
         options = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", f'-Djava.io.tmpdir="{temporary}"']
         if self.logs is not None:
-            options.append(f'-XX:ErrorFile="{self.logs.path / "jvm-crash.log"}"')
+            options.append(f'-XX:ErrorFile="{self.logs / "jvm-crash.log"}"')
         of_driver = {"spark.driver.extraJavaOptions": " ".join((*options, java_options)).strip()}
         if has_executors:
             return of_driver
@@ -345,7 +373,7 @@ class SessionPlaces:
         before = {name: os.environ.get(name) for name in self.environment()}
         os.environ.update(self.environment())
         try:
-            with contextlib.nullcontext() if self.logs is None else self.logs.take_stderr():
+            with contextlib.nullcontext() if self.logs is None else stderr_into(self.logs):
                 yield
         finally:
             for name, value in before.items():
@@ -360,7 +388,7 @@ _places: SessionPlaces | None = None
 def log_path() -> str:
     """Return where Spark's own log of this process is, in words."""
     if _places is not None and _places.logs is not None:
-        return str(_places.logs.path)
+        return str(_places.logs)
     return f"the log of {'spark-submit' if under_spark_submit() else 'Spark'}"
 
 
@@ -375,7 +403,7 @@ def open_places(logs: Path | None) -> SessionPlaces:
     if _places is None:
         folder = SessionFolder()
         atexit.register(folder.remove)
-        own = None if under_spark_submit() else SessionLogs(logs or folder.new_logs())
+        own = None if under_spark_submit() else logs or folder.new_logs()
         _places = SessionPlaces(folder, shards_of(folder), own)
     return _places
 

@@ -1,4 +1,4 @@
-"""Sinks of a batch: topics, Delta tables, and a webhook beside them.
+"""Sinks of a batch: topics and Delta tables.
 
 What a batch produced is on the driver already, as few payloads, and is written from there. What is too much for that
 lies in files, and is written by executors. A batch counts as written when the brokers have acknowledged all of it, or
@@ -32,15 +32,13 @@ from buckets.errors import BucketsError, Outage
 from buckets.kafka.faults import Broker
 from buckets.kafka.registry import OutputSchemas, Registry
 from buckets.outputs import columns
-from buckets.outputs.columns import ALERTS
 from buckets.outputs.messages import ID, BinaryFormat, Messages, binary_message
-from buckets.spark.scored_batch import ScoredBatch, Sink, in_microseconds, run_as_second_job
+from buckets.spark.scored_batch import ScoredBatch, in_microseconds, run_as_second_job
 from buckets.spark.spilled import Spilled, is_cut_by_key
 from buckets.stores.location import location
 
 if TYPE_CHECKING:
     from buckets.kafka.sender import Sender
-    from buckets.webhook.delivery import Delivery
 
 _ROWS_AT_ONCE = 50_000  # So many rows are messages at once
 _AWAY, _FAILED = "away", "failed"  # What a task tells that could not send
@@ -131,7 +129,6 @@ def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch
 
 
 BATCH_ID = "batch_id"  # The first column of each table: the batch that wrote the row
-_HIDDEN = ("source_order",)
 
 
 def table_columns(terms: Terms) -> dict[str, pa.Schema]:
@@ -143,7 +140,7 @@ def table_columns(terms: Terms) -> dict[str, pa.Schema]:
 
 
 def _as_stored(schema: pa.Schema) -> pa.Schema:
-    kept = [field for field in in_microseconds(schema) if field.name not in (*_HIDDEN, BATCH_ID)]
+    kept = [field for field in in_microseconds(schema) if field.name not in ("source_order", BATCH_ID)]
     return pa.schema([pa.field(BATCH_ID, pa.int64()), *kept])
 
 
@@ -216,20 +213,3 @@ def write_spilled(table: Path, output: str, batch: ScoredBatch, stored: pa.Schem
 
     written = run_as_second_job(batch.session, list(of_file.values()), work)
     return [DataFile.from_json(table, each.payload) for each in written]
-
-
-@dataclass(frozen=True)
-class WebhookSink:
-    """Writes results where they go, and hands the alerts to what delivers them."""
-
-    results: Sink  # where results go
-    delivery: "Delivery"  # what delivers alerts
-
-    def write(self, batch: ScoredBatch) -> None:
-        """Write what a batch produced; its alerts are in the checkpoint when this returns, delivered or not."""
-        self.results.write(batch)
-        if not batch.has(ALERTS):
-            return
-        decided_ms = epoch_ms()
-        alerts = Messages(batch.rule_set, batch.terms.event_schema).of(ALERTS, batch.table(ALERTS), decided_ms)
-        self.delivery.put(batch.account.batch_id, decided_ms, alerts)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from buckets.engine.batch import payload
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
-from buckets.engine.stages.in_memory import BatchResults, completed, memory_store
+from buckets.engine.stages.in_memory import BatchResults, completed, memory_store, memory_stores
 from buckets.engine.stages.shard import Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.rules.rule_set import RuleSet
@@ -34,6 +34,8 @@ ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no sh
 SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
 Sent = tuple[int, int, str, bytes]  # A row of `SENT`
 Payloads = Sequence[tuple[str, bytes]]  # Payloads with their outputs
+FoundIn = Callable[[int, Payloads, BatchResults], Any]
+"""What finds something in a slice, given its number, its payloads and what it comes to."""
 
 
 class Slice(NamedTuple):
@@ -78,7 +80,7 @@ class SliceScoring(ABC):
         task = TaskContext.get()
         own_shard = 0 if task is None else task.partitionId()
         store = memory_store() if kept is None else kept.load(own_shard)
-        for number, shard, payloads in _by_slice(batches):
+        for number, shard, payloads in by_slice(batches):
             sent = [(0, number, output, packed) for output, packed in payloads if output != _TO_SHARD]
             own = [packed for output, packed in payloads if output == _TO_SHARD]
             if own:
@@ -98,13 +100,19 @@ class SliceScoring(ABC):
         produced += [Produced(output, 0, packed) for output, packed in payloads if output not in (ROWS, _PASSING)]
         return completed(batch_id, produced, scorer, rule_set, stores)
 
-    def found(
-        self, scored: DataFrame, tasks: int, task_of: str, find: Callable[[Iterable[pa.RecordBatch]], Any]
-    ) -> Iterator[Any]:
+    def found(self, scored: DataFrame, tasks: int, task_of: str, found_in: FoundIn) -> Iterator[Any]:
         """Yield what a function finds in slices, in their order; SQL says in which task a slice is completed."""
         in_order = scored.repartitionById(tasks, F.expr(f"int({task_of})")).sortWithinPartitions("slice")
-        found = in_order.mapInArrow(find, "slice long, found binary")
+        found = in_order.mapInArrow(partial(self._find, found_in), "slice long, found binary")
         return (cloudpickle.loads(row["found"]) for row in found.toLocalIterator(prefetchPartitions=True))
+
+    def _find(self, found_in: FoundIn, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Complete the slices of a task, and return what is found in each."""
+        stores = memory_stores()
+        for number, _, payloads in by_slice(batches):
+            found = found_in(number, payloads, self.complete(number, payloads, stores))
+            yield pa.record_batch({"slice": [number], "found": [cloudpickle.dumps(found)]})
+        settle()
 
 
 @lru_cache(maxsize=4)
@@ -112,12 +120,7 @@ def _unpacked(kind: type, packed: bytes) -> Any:
     return kind(*cloudpickle.loads(packed))
 
 
-def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Payloads]]:
-    """Yield slices with their payloads."""
-    return ((number, payloads) for number, _, payloads in _by_slice(batches))
-
-
-def _by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payloads]]:
+def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payloads]]:
     """Yield slices with the shard that they are sent to, and their payloads."""
     rows = (
         row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in SENT.names), strict=True)
@@ -133,8 +136,3 @@ def batch_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
     if rows:
         values = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), SENT.types, strict=True)]
         yield pa.RecordBatch.from_arrays(values, schema=SENT)
-
-
-def batch_of_found(number: int, found: object) -> pa.RecordBatch:
-    """Return what has been found in a slice, as `SliceScoring.found` takes it."""
-    return pa.record_batch({"slice": [number], "found": [cloudpickle.dumps(found)]})

@@ -1,7 +1,7 @@
 """Every source as a stream of arrivals: rows of Spark, and what reads them in Python."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from buckets.events.source_files import line_reader, plain_path, readable_files
 from buckets.spark.arrow_types import to_arrow_schema
 from buckets.spark.batch_properties import terms_of_task
 from buckets.spark.frame_rows import Arrange, by_number, column_at, order_number, travelling
-from buckets.spark.spark_version import check_delta, check_kafka
+from buckets.spark.session_folder import check_delta, check_kafka
 from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
 
@@ -75,7 +75,6 @@ def file_columns(folder: Path) -> list[Column]:
 
 RecordBatches = Iterator[pa.RecordBatch]
 Normalise = Callable[[Iterable[pa.RecordBatch], EventSchema], RecordBatches]
-Columns = Callable[[EventSchema], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -86,12 +85,8 @@ class ArrivalStream:
     # brings Arrow batches of them into the form of `buckets.events.arrivals`, in the tasks, given the event schema of
     # the batch
     normalise: Normalise
-    columns: Columns = lambda schema: ()  # what the frame has to have for an event schema, where that depends on it
-    schema: EventSchema | None = None  # the event schema for which it has been opened
-
-    def has_all_of(self, schema: EventSchema) -> bool:
-        """Return whether the rows have what an event schema needs; otherwise the stream must be opened again."""
-        return self.schema is None or set(self.columns(schema)) <= set(self.columns(self.schema))
+    # whether the rows have what an event schema needs; otherwise the stream must be opened again
+    has_all_of: Callable[[EventSchema], bool] = lambda schema: True
 
 
 ReadFile = Callable[[Path, int, EventSchema], RecordBatches]
@@ -103,18 +98,17 @@ _FILES_LOOKED_AT = 20
 def open_parquet(spark: SparkSession, source: ParquetSource, schema: EventSchema) -> ArrivalStream:
     """Open a folder of Parquet files as a stream."""
     _check_some(source, schema)
-
-    def read(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
-        rows = read_arrivals(path, modified_ms, schema_to_read(schema), source.arrival)
-        return as_declared(rows, schema, source.folder)
-
-    return open_files(spark, source, read)
+    return open_files(spark, source, lambda path, ms, schema: read_arrivals(path, ms, schema, source.arrival))
 
 
 def open_files(spark: SparkSession, source: FileSource, read: ReadFile) -> ArrivalStream:
-    """Open a folder of files as a stream, each of which is read in Python."""
+    """Open a folder of files as a stream, each of which is read in Python, by the schema of what lies in it."""
+
+    def declared(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
+        return as_declared(read(path, modified_ms, schema_to_read(schema)), schema, source.folder)
+
     files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
-    return read_files(files.where(of_source(source)).select(*file_columns(source.folder)), read)
+    return read_files(files.where(of_source(source)).select(*file_columns(source.folder)), declared)
 
 
 def _check_some(source: ParquetSource, schema: EventSchema) -> None:
@@ -150,12 +144,7 @@ def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
 def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> ArrivalStream:
     """Open a folder of JSON or CSV files as a stream."""
     if schema.records is not None:
-
-        def read_records(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
-            rows = record_arrivals(path, modified_ms, schema_to_read(schema))
-            return as_declared(rows, schema, source.folder)
-
-        return open_files(spark, source, read_records)
+        return open_files(spark, source, record_arrivals)
     reader = file_reader(spark, source.max_files_per_trigger)
     # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
@@ -201,7 +190,8 @@ def open_frame(
 ) -> ArrivalStream:
     """Open the rows of a stream, arranged by the columns of an order, `what` in words; with whole rows beside them."""
     rows, pick = travelling(frame, order, schema, arrange, what, has_rows)
-    return ArrivalStream(rows, pick, lambda wanted: schema_to_read(wanted).field_names, schema)
+    there = frozenset(schema_to_read(schema).field_names)
+    return ArrivalStream(rows, pick, lambda wanted: there.issuperset(schema_to_read(wanted).field_names))
 
 
 def kafka_options(kafka: "KafkaSettings") -> dict[str, str]:
@@ -225,17 +215,13 @@ _BESIDE_VALUE = {KEY: "key", HEADERS: "headers", STAMPED: "timestampType"}
 """The columns of Spark that have what lies beside the value of a message."""
 
 
-def subscription(topics: TopicSelection) -> dict[str, str]:
-    """Return how Spark is told which topics it reads."""
-    if topics.pattern is None:
-        return {"subscribe": ",".join(topics.names)}
-    return {"subscribePattern": topics.expression}
-
-
 def topic_reader(spark: SparkSession, topics: TopicSelection, kafka: "KafkaSettings") -> DataStreamReader:
     """Return a reader of topics."""
     check_kafka(f"topics at {kafka.bootstrap_servers}")
-    return spark.readStream.format("kafka").options(**kafka_options(kafka), **subscription(topics))
+    reader = spark.readStream.format("kafka").options(**kafka_options(kafka))
+    if topics.pattern is None:
+        return reader.option("subscribe", ",".join(topics.names))
+    return reader.option("subscribePattern", topics.expression)
 
 
 def open_topics(
@@ -272,7 +258,7 @@ def open_topics(
         terms = terms_of_task()
         return (messages.read(rows, schema, terms) for rows in batches)
 
-    return ArrivalStream(rows, normalise, columns_beside_value, schema)
+    return ArrivalStream(rows, normalise, lambda wanted: set(columns_beside_value(wanted)) <= set(beside))
 
 
 def open_source(spark: SparkSession, job: "Job") -> ArrivalStream:

@@ -102,10 +102,11 @@ def _exit(code: int) -> None:
     os._exit(code)
 
 
-def _later(seconds: float, work: Callable[[], None]) -> None:
+def _later(seconds: float, work: Callable[[], None]) -> threading.Timer:
     timer = threading.Timer(seconds, work)
     timer.daemon = True
     timer.start()
+    return timer
 
 
 LOOKS = 20  # How often progress is looked at in the time in which there has to be some
@@ -218,9 +219,7 @@ def watched_start(patience_ms: int) -> Iterator[None]:
         # A JVM that has been started and does not answer yet: nobody else knows of it.
         kill(process for process in process_tree(os.getpid()) if process not in before)
 
-    timer = threading.Timer(patience_ms / 1000, end)
-    timer.daemon = True
-    timer.start()
+    timer = _later(patience_ms / 1000, end)
     try:
         yield
     except KeyboardInterrupt:

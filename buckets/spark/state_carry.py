@@ -15,10 +15,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.scored_batch import run_batch
 from buckets.spark.session import FILE_MANAGER, SETTINGS, settings_while, shuffle_partitions
 from buckets.spark.state_reader import read_entries
-from buckets.spark.windows import MESSAGES, PRODUCED, install_stage
+from buckets.spark.windows import MESSAGES, PRODUCED, install
 from buckets.state_transfer.export_manifest import (
     CHECKED,
     KEYS,
@@ -243,8 +243,8 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
         except BaseException:
             remove_tree(job.checkpoint)
             raise
-    for written in _written_by(job):
-        OwnedFolder(written.folder, written.setting, life).hand_over(plan.manifest.identity)
+    for setting, written, _, _ in _written_by(job):
+        OwnedFolder(written, setting, life).hand_over(plan.manifest.identity)
 
 
 def _import_into(
@@ -316,22 +316,14 @@ def check_target(job: Job, manifest: ExportManifest) -> None:
             raise BucketsError(message)
 
 
-class _Written(NamedTuple):
-    """A folder that a job writes: its setting, a table in it that gets each batch, and its name as an application."""
-
-    setting: str
-    folder: Path
-    table: Path
-    name: str
-
-
-def _written_by(job: Job) -> Iterator[_Written]:
+def _written_by(job: Job) -> Iterator[tuple[str, Path, Path, str]]:
+    """Yield setting and folder of what a job writes, a table in it that gets each batch, and its application."""
     output, archive = job.settings.output.folder, job.settings.archive
     if output is not None:
-        yield _Written("output.path", output, output / BATCHES, BATCHES)
+        yield "output.path", output, output / BATCHES, BATCHES
     if archive is not None:
         folder = location(archive.path)
-        yield _Written("archive.path", folder, table_of(folder), ARCHIVE)
+        yield "archive.path", folder, table_of(folder), ARCHIVE
 
 
 def _write_records(folder: Path, checkpoint: Path) -> None:
@@ -387,10 +379,9 @@ def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
 
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            voters: list[Resolved] = []
-            for shard, state_key in zip(batch["shard"].to_pylist(), batch["state_key"].to_pylist(), strict=True):
-                group_id, key = split_head_key(state_key)
-                voters += resolve(shard, group_id, [key], times)
+            state_keys, shards = batch["state_key"], batch["shard"]
+            of_shards = {shard: state_keys.filter(pc.equal(shards, shard)) for shard in pc.unique(shards).to_pylist()}
+            voters = [voter for shard, own in of_shards.items() for voter in resolve(shard, own.to_pylist(), times)]
             rows = [dict(zip(RESOLVED.names, voter, strict=True)) for voter in voters]
             yield pa.RecordBatch.from_pylist(rows, schema=RESOLVED)
 
@@ -430,8 +421,7 @@ def _message_batch(now: list[tuple[int, bytes] | None], batch: pa.RecordBatch, n
 def _install(spark: SparkSession, messages: Path, carried: Regrouping, partitions: int, state: Path) -> None:
     """Make the state as after a batch 0, a snapshot of each partition's store, of files of `MESSAGES`."""
     rows = spark.read.schema(from_arrow_schema(MESSAGES)).parquet(str(messages))
-    installed = rows.repartitionById(partitions, "shard").mapInArrow(
-        install_stage(carried), from_arrow_schema(PRODUCED)
-    )
+    by_shard = rows.repartitionById(partitions, "shard")
+    installed = by_shard.mapInArrow(partial(install, carried), from_arrow_schema(PRODUCED))
     with settings_while(spark, {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false"}):
         run_batch(installed, str(state), 0)

@@ -1,12 +1,11 @@
 """Reads a checkpoint's state from Spark's stores, of a query that has ended or that still runs."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from buckets.byte_strings import ByteStrings
@@ -31,36 +30,6 @@ from buckets.timeline.inspection import TimelineView, summarise_heads, view_time
 
 _SUMMARY = "state_key binary, clock_ms long, cells long, pages long, head_bytes long"
 _LOGGED = pa.schema({"shard": pa.int32(), "state_key": pa.binary(), "value": pa.binary(), "segment": pa.binary()})
-
-
-@dataclass(frozen=True)
-class GroupState:
-    """The state of a group."""
-
-    group_id: str  # its identity
-    keys: int  # how many keys it has
-    cells: int  # in all their timelines
-    pages: int  # of all of them
-    state_bytes: int  # keys and values of heads and pages, before the store's compression
-
-
-@dataclass(frozen=True)
-class KeyState:
-    """The state of one key; `state_key` is that of its head, without the section."""
-
-    state_key: bytes
-    clock_ms: int
-    cells: int
-    pages: int
-    state_bytes: int
-
-
-@dataclass(frozen=True)
-class StateStats:
-    """What lies in a checkpoint: its groups, the largest first, and its largest keys."""
-
-    groups: tuple[GroupState, ...]
-    largest: tuple[KeyState, ...]
 
 
 def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
@@ -128,8 +97,13 @@ def last_ended(checkpoint: Path) -> int:
     return ended
 
 
-def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStats:
-    """Return sizes of all groups, and the largest keys."""
+def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> tuple[list[Row], list[Row]]:
+    """Return what lies in a checkpoint: its groups, the largest first, and its largest keys.
+
+    A group has `group_id`, `keys`, `cells`, `pages` and `state_bytes`, which are keys and values of heads and pages
+    before the store's compression; a key `state_key`, that of its head without the section, `clock_ms`, `cells`,
+    `pages` and `state_bytes`.
+    """
     last_ended(checkpoint)
     heads = read_entries(spark, checkpoint, HEADS).mapInArrow(_summarise, _SUMMARY)
     pages = read_entries(spark, checkpoint, PAGES)
@@ -147,28 +121,19 @@ def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStat
     try:
         group = F.lower(F.hex(F.substring("state_key", 1, GROUP_BYTES)))
         sums = [F.count("*").alias("keys"), *(F.sum(name).alias(name) for name in ("cells", "pages", "state_bytes"))]
-        groups = keys.groupBy(group.alias("group_id")).agg(*sums).orderBy(F.desc("state_bytes"), "group_id").collect()
-        top = keys.orderBy(F.desc("state_bytes"), "state_key").limit(largest).collect()
+        groups = keys.groupBy(group.alias("group_id")).agg(*sums).orderBy(F.desc("state_bytes"), "group_id")
+        return groups.collect(), keys.orderBy(F.desc("state_bytes"), "state_key").limit(largest).collect()
     finally:
         keys.unpersist()
-    return StateStats(
-        tuple(GroupState(**row.asDict()) for row in groups),
-        tuple(KeyState(**(row.asDict() | {"state_key": bytes(row.state_key)})) for row in top),
-    )
-
-
-@dataclass(frozen=True)
-class StoredTimeline:
-    """A timeline, and how many bytes it takes."""
-
-    view: TimelineView
-    state_bytes: int
 
 
 def read_timeline(
     spark: SparkSession, checkpoint: Path, group_id: str, key: str, text_columns: Sequence[bool]
-) -> StoredTimeline | None:
-    """Read the timeline of a key, whose columns are given by whether they hold texts; None where it has none."""
+) -> tuple[TimelineView, int] | None:
+    """Read the timeline of a key, whose columns are given by whether they hold texts, and how many bytes it takes.
+
+    None where the key has none.
+    """
     last_ended(checkpoint)
     state_key = head_key(group_id, key)
     is_head = F.col("state_key") == F.lit(bytearray(state_key))
@@ -181,4 +146,4 @@ def read_timeline(
     data = bytes(head[0].value)
     view = view_timeline(data, lambda numbers: [pages[number] for number in numbers], text_columns)
     in_pages = sum(len(state_key) + PAGE_BYTES + len(page) for page in pages.values())
-    return StoredTimeline(view, len(state_key) + len(data) + in_pages)
+    return view, len(state_key) + len(data) + in_pages

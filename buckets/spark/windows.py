@@ -1,34 +1,96 @@
-"""The stage with state: a shard's timelines in Spark's state store, scored by `Scorer`; and carried state put into it.
+"""The stages of a batch in tasks: rows become messages to shards, whose timelines lie in Spark's state store.
 
-A task has the messages to all shards of its partition, and a store for them. Workers load this, so it imports no driver
-code.
+The first stage, `FanOut`, has no state. A task of the second has the messages to all shards of its partition, and a
+store for them; state that is carried is put into such stores too. Workers load this, so it imports no driver code.
 """
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from buckets.archive.arrived_rows import ArrivedInTask, archived_rows
+from buckets.checkpoint.identity import Terms
 from buckets.engine.batch import payload
+from buckets.engine.batch.fan_out import FannedOut, ShardMessage, fan_out
 from buckets.engine.batch.payload import PASSING
 from buckets.engine.batch.shard_events import ShardEvents, ShardPayload, joined_shards, unpack_shard
 from buckets.engine.stages.accounting import shard_count
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer, passing
 from buckets.engine.stages.shard_plans import shard_plans
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Entries, Section, ShardStore
-from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
-from buckets.spark.fan_out import FanOut
+from buckets.events.arrivals import convert
+from buckets.lists.index import NO_LISTS, Lists
+from buckets.rules.rule_set import RuleSet
+from buckets.spark.batch_properties import (
+    lists_of_task,
+    rule_set_of_task,
+    sources_of_task,
+    spill_of_task,
+    terms_of_task,
+)
+from buckets.spark.frame_rows import ROW, rows_payload
 from buckets.spark.machine_caches import MOST_MAPPED, caches_of_worker
+from buckets.spark.sources import Normalise
 from buckets.spark.spilled import beyond_share
 from buckets.spark.state_client import StateConnection, StateEntries
-from buckets.spark.worker import Stage
 from buckets.state.layer import Bounds, Layer, begin_log
 
 if TYPE_CHECKING:
     from buckets.state_transfer.export_manifest import Regrouping
+
+COLUMNS = "shard int, payload binary"
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """The first stage in a task: rows of a source become messages to shards, in `COLUMNS`."""
+
+    normalise: Normalise  # brings the rows into the form of `events.arrivals`
+    is_archived: bool = False  # whether rows of the archive come out besides
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a task, packed for another one."""
+        for fanned in self.fanned(batches):
+            messages = list(fanned.messages())
+            shards = pa.array([message.shard for message in messages], pa.int32())
+            payloads = pa.array([message.payload for message in messages], pa.binary())
+            yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])
+
+    def fanned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FannedOut]:
+        """Yield what each piece of the rows comes to, not packed."""
+        rule_set, terms, lists = rule_set_of_task(), terms_of_task(), lists_of_task()
+        arrived = ArrivedInTask() if self.is_archived else None
+        yield from fan_out_rows(self.normalise(batches, terms.event_schema), rule_set, terms, lists, arrived)
+        handed_over = None if arrived is None else arrived.handed_over(spill_of_task()[0] / f"{uuid.uuid4()}.arrived")
+        if handed_over is not None:
+            yield FannedOut(None, [ShardMessage(PASSING, payload.ARRIVED + handed_over.packed())])
+
+
+def fan_out_rows(
+    arrivals: Iterable[pa.RecordBatch],
+    rule_set: RuleSet,
+    terms: Terms,
+    lists: Lists = NO_LISTS,
+    arrived: ArrivedInTask | None = None,
+) -> Iterator[FannedOut]:
+    """Fan out each piece of a task's arrivals, as in `events.arrivals`; what is archived is gathered in `arrived`."""
+    schema, engine = terms.event_schema, terms.engine
+    required = engine.required(rule_set.needed_fields)
+    for rows in arrivals:
+        if rows.num_rows:
+            parsed = convert(rows, schema, required)
+            fanned = fan_out(rows, rule_set, schema, engine, lists, parsed=parsed)
+            if ROW in rows.schema.names:
+                fanned = replace(fanned, others=[*fanned.others, ShardMessage(PASSING, rows_payload(rows))])
+            if arrived is not None:
+                arrived.take(archived_rows(rows, parsed, schema))
+            yield fanned
+
 
 PRODUCED = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload", pa.binary())])
 """What tasks put out: the name of an output, how many rows there are, and a payload."""
@@ -41,7 +103,7 @@ class Score:
     bounds: Bounds  # of caches
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Score messages in `fan_out.COLUMNS`."""
+        """Score messages in `COLUMNS`."""
         rows = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
         yield from self.scored(
             (shard, unpack_shard(message) if message[:1] == payload.SHARD else message)
@@ -95,17 +157,9 @@ class Score:
             yield rows_of(scored, 1)
 
 
-@dataclass(frozen=True)
-class FanOutAndScore:
-    """Both stages in one task, which does a whole batch: rows of a source become rows of `PRODUCED`."""
-
-    fan_out: FanOut
-    score: Score
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Fan out and score the rows of a batch."""
-        fanned = self.fan_out.fanned(batches)
-        return self.score.scored(chain.from_iterable(each.unpacked() for each in fanned))
+def both_stages(first: FanOut, second: Score, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do a whole batch in one task: rows of a source become rows of `PRODUCED`."""
+    return second.scored(chain.from_iterable(each.unpacked() for each in first.fanned(batches)))
 
 
 def as_rows(produced: Iterable[Produced]) -> pa.RecordBatch:
@@ -148,26 +202,22 @@ MESSAGES = pa.schema(
 _AT_ONCE = 10_000
 
 
-def install_stage(carried: "Regrouping") -> Stage:
-    """Return what puts the `MESSAGES` of a partition into its store."""
-
-    def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        connection, shards = StateConnection.of_task(), dict[int, _Installing]()
-        for batch in batches:
-            for begin in range(0, batch.num_rows, _AT_ONCE):
-                by_shard: dict[int, list[tuple[bytes | None, ...]]] = {}
-                columns = (column.to_pylist() for column in batch.slice(begin, _AT_ONCE).columns)
-                for shard, *row in zip(*columns, strict=True):
-                    by_shard.setdefault(shard, []).append(tuple(row))
-                for shard, rows in by_shard.items():
-                    if shard not in shards:
-                        shards[shard] = _Installing(StateEntries(connection, shard), carried)
-                    shards[shard].take(rows)
-        for installing in shards.values():
-            installing.end()
-        yield from ()
-
-    return stage
+def install(carried: "Regrouping", batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put the `MESSAGES` of a partition into its store."""
+    connection, shards = StateConnection.of_task(), dict[int, _Installing]()
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _AT_ONCE):
+            by_shard: dict[int, list[tuple[bytes | None, ...]]] = {}
+            columns = (column.to_pylist() for column in batch.slice(begin, _AT_ONCE).columns)
+            for shard, *row in zip(*columns, strict=True):
+                by_shard.setdefault(shard, []).append(tuple(row))
+            for shard, rows in by_shard.items():
+                if shard not in shards:
+                    shards[shard] = _Installing(StateEntries(connection, shard), carried)
+                shards[shard].take(rows)
+    for installing in shards.values():
+        installing.end()
+    yield from ()
 
 
 class _Installing:

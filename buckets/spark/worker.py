@@ -7,15 +7,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a task does with its rows."""
 TRIM_EVERY_S = 1.0
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """What gives memory that is free back to the system; not every C library has it."""
@@ -39,16 +36,12 @@ def settle() -> None:
             _TRIM(0)
 
 
-@dataclass(frozen=True)
-class Settled:
-    """A stage whose task ends settled, once, whatever it is composed of."""
-
-    stage: Stage
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the stage, and settle."""
-        yield from self.stage(batches)
-        settle()
+def settled(
+    stage: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Do what a task does with its rows, whatever it is composed of, and end the task settled, once."""
+    yield from stage(batches)
+    settle()
 
 
 @cache

@@ -196,7 +196,6 @@ def _differences(manifest: ExportManifest, basis: CheckpointIdentity, before: Ru
 
 
 _LEFT_OUT = ("in_use", "live.json", "job.json")  # Records of one checkpoint alone
-"""What stands before the offsets in a file of them: the version of its form, and settings of the batch."""
 
 
 def last_batch(checkpoint: Path) -> int:

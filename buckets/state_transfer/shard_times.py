@@ -59,14 +59,13 @@ class ShardTimes:
 Resolved = tuple[int, str, int, str]  # The shard and the group of a voter as they were, its hash, and its key as it was
 
 
-def resolve(shard: int, group_id: str, keys: Iterable[str], times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:
-    """Yield those of some keys that are voters of their shard."""
-    wanted = {voter for voter, _ in times[shard].voters.get(group_id, ())} if shard in times else ()
-    if not wanted:
-        return
-    for key in keys:
+def resolve(shard: int, state_keys: Iterable[bytes], times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:
+    """Yield those of the keys of a shard that are its voters."""
+    of_groups = times[shard].voters if shard in times else {}
+    voters = {(group_id, voter) for group_id, of_group in of_groups.items() for voter, _ in of_group}
+    for group_id, key in map(split_head_key, state_keys if voters else ()):
         voter = zlib.crc32(key.encode())
-        if voter in wanted:
+        if (group_id, voter) in voters:
             yield shard, group_id, voter, key
 
 
@@ -189,11 +188,7 @@ def carried_stores(
     times = {shard: ShardTimes.read(*store.schedule.get([OVERVIEW, CLOCK])) for shard, store in stores.items()}
     resolved: list[Resolved] = []
     for shard, store in stores.items():
-        keys_of: dict[str, list[str]] = {}
-        for group_id, key in map(split_head_key, store.heads.list_keys()):
-            keys_of.setdefault(group_id, []).append(key)
-        for group_id, own in keys_of.items():
-            resolved += resolve(shard, group_id, own, times)
+        resolved += resolve(shard, store.heads.list_keys(), times)
         state_keys = list(dict.fromkeys([*store.heads.list_keys(), *store.policies.list_keys()]))
         heads, policies = store.heads.get(state_keys), store.policies.get(state_keys)
         keys: dict[int, list[CarriedKey]] = {}

@@ -286,10 +286,6 @@ class StorePath(PosixPath):
         reader = io.BufferedReader(_Reader(self), _READ_BYTES)
         return reader if mode == "rb" else cast("IO[Any]", io.TextIOWrapper(reader, more.get("encoding") or "utf-8"))
 
-    def read_part(self, start: int, length: int) -> memoryview:
-        """Return some bytes of an object."""
-        return memoryview(self._asked(lambda store: store.get_range(self._object, start=start, length=length)))
-
 
 class _Reader(io.RawIOBase):
     """The bytes of an object, of which those that are asked for are fetched."""
@@ -315,7 +311,8 @@ class _Reader(io.RawIOBase):
         wanted = min(len(buffer), self._size - self._at)
         if wanted <= 0:
             return 0
-        buffer[:wanted] = self._path.read_part(self._at, wanted)
+        read = self._path._asked(lambda store: store.get_range(self._path._object, start=self._at, length=wanted))
+        buffer[:wanted] = memoryview(read)
         self._at += wanted
         return wanted
 

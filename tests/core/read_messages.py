@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from buckets.audit.tables import HEADERS_TYPE
-from buckets.checkpoint.writer_schemas import Ask, RegisteredSchemas
+from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.config.source import SourceSettings
 from buckets.events.arrivals import INGESTED, parse, skipped_rows
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
-from buckets.events.messages import TopicMessages
+from buckets.events.messages import SchemaOf, TopicMessages
 from buckets.events.schema import KEY, EventSchema
 from tests.core.avro_events import rows_of
 from tests.core.pinned import NOTHING_PINNED, Pinned
@@ -42,7 +42,7 @@ def read_messages(
     events: Mapping[str, Any],
     source: Mapping[str, Any] | None = None,
     pinned: Pinned = NOTHING_PINNED,
-    ask: Ask | None = None,
+    ask: SchemaOf | None = None,
 ) -> ReadMessages:
     """Read messages by an event schema."""
     schema = EventSchema.model_validate(events)

@@ -113,8 +113,7 @@ def hashed(request, monkeypatch):
     if request.param != "hashes":
         modulus = np.uint64(3 if request.param == "collisions" else 1)
         hashes_of = base_module.hashes_of
-        for module in ("base", "index"):
-            monkeypatch.setattr(f"buckets.lists.{module}.hashes_of", lambda keys: hashes_of(keys) % modulus)
+        monkeypatch.setattr("buckets.lists.base.hashes_of", lambda keys: hashes_of(keys) % modulus)
 
 
 @pytest.mark.usefixtures("hashed")
@@ -163,7 +162,6 @@ def test_an_entry_counts_before_its_until_and_not_at_it():
 
 def test_a_key_with_the_same_hash_is_not_in_the_list(monkeypatch):
     monkeypatch.setattr("buckets.lists.base.hashes_of", lambda keys: np.zeros(len(keys), np.uint64))
-    monkeypatch.setattr("buckets.lists.index.hashes_of", lambda keys: np.zeros(len(keys), np.uint64))
     index = ListIndex.of({"a": Entry(), "b": Entry()})
     assert index.contain(pa.array(["a", "c", "b"]), np.zeros(3, np.int64)).to_pylist() == [True, False, True]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from buckets.audit.tables import TRANSACTIONS
+from buckets.audit.writer import WrittenMessages
 from buckets.config.job import load_job
 from buckets.outputs import columns
 from buckets.outputs.messages import Message
-from buckets.spark.audit import AuditListener, AuditQuery, AuditReport, prepare_audit
+from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
 from tests.kafka.broker import TestBroker
 from tests.kafka.kafka_job import KafkaJob
 from tests.spark.job_folder import read_table
@@ -40,11 +41,12 @@ class AuditJob(KafkaJob):
         chosen = list(messages)
         self.broker.produce(self.topic_of(output), [each.value for each in chosen], [each.key for each in chosen])
 
-    def audit(self, spark: Any) -> list[AuditReport]:
-        """Keep what the topics hold now."""
-        reports: list[AuditReport] = []
-        AuditQuery(spark, prepare_audit(load_job(self.conf)), AuditListener(reports.append)).run(once=True)
-        return reports
+    def audit(self, spark: Any) -> dict[int, WrittenMessages]:
+        """Keep what the topics hold now; return what became of the messages of each batch, by its number."""
+        batches: dict[int, WrittenMessages] = {}
+        listener = AuditListener(lambda batch_id, written, duration_s: batches.update({batch_id: written}))
+        AuditQuery(spark, prepare_audit(load_job(self.conf)), listener).run(once=True)
+        return batches
 
     def batches_begun(self) -> int:
         """The number of batches of the audit that Spark has begun."""

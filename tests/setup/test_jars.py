@@ -12,7 +12,7 @@ import pytest
 from buckets.errors import BucketsError
 from buckets.java import jars
 from buckets.java.jars import Jar, broker_jar_paths, jar_paths, own_jar, spark_jars
-from buckets.java.spark_lines import LOCKED_SPARK, SPARK_LINES
+from buckets.java.java import LOCKED_SPARK, SPARK_LINES
 
 CONTENT = {"alpha-1.0.jar": b"the first jar", "beta-2.0.jar": b"the second jar"}
 OWN = "own.jar"

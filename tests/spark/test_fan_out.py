@@ -3,7 +3,7 @@
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.rules.rule_set import first_rule_set
-from buckets.spark.fan_out import fan_out_rows
+from buckets.spark.windows import fan_out_rows
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Row, arrivals
 

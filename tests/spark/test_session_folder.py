@@ -12,7 +12,7 @@ import pytest
 from buckets.errors import BucketsError
 from buckets.spark import session_folder
 from buckets.spark.session import start_session
-from buckets.spark.session_folder import FULL_BYTES, KEPT_LOGS, SessionFolder, SessionLogs
+from buckets.spark.session_folder import FULL_BYTES, KEPT_LOGS, SessionFolder, stderr_into
 
 HOLDING = """
 import sys
@@ -93,7 +93,7 @@ def test_the_latest_logs_are_kept(root):
         old = root / "logs" / f"{number:02d}"
         old.mkdir(parents=True)
         os.utime(old, (number, number))
-    SessionLogs(folder.new_logs())
+    folder.new_logs().mkdir()
     assert {path.name for path in (root / "logs").iterdir()} == {
         folder.path.name, *(f"{number:02d}" for number in range(4, KEPT_LOGS + 3))
     }  # fmt: skip
@@ -103,28 +103,28 @@ def test_the_latest_logs_are_kept(root):
 def test_logs_of_a_session_that_runs_are_left_however_many_came_after_it(tmp_path):
     root = tmp_path / "sessions"
     first = SessionFolder(root)
-    logs = SessionLogs(first.new_logs())
-    os.utime(logs.path, (1, 1))
+    logs = first.new_logs()
+    logs.mkdir()
+    os.utime(logs, (1, 1))
     for _ in range(KEPT_LOGS + 2):
         later = SessionFolder(root)
-        SessionLogs(later.new_logs())
+        later.new_logs().mkdir()
         later.remove()
-    assert logs.path.exists()
+    assert logs.exists()
     first.remove()
 
 
 def test_the_log_of_standard_error_is_private_never_a_link_and_begun_anew_when_it_is_full(tmp_path):
-    logs = SessionLogs(tmp_path / "logs")
-    with logs.take_stderr():
+    with stderr_into(tmp_path / "logs"):
         os.write(2, b"x" * (FULL_BYTES + 1))
-    with logs.take_stderr():
+    with stderr_into(tmp_path / "logs"):
         os.write(2, b"new\n")
     full, new = (tmp_path / "logs" / name for name in ("stderr.1.log", "stderr.log"))
     assert (full.stat().st_size, new.read_bytes()) == (FULL_BYTES + 1, b"new\n")
     assert [mode(path) for path in (tmp_path / "logs", new)] == [0o700, 0o600]
     new.unlink()
     new.symlink_to(full)
-    with pytest.raises(OSError, match="symbolic link"), logs.take_stderr():
+    with pytest.raises(OSError, match="symbolic link"), stderr_into(tmp_path / "logs"):
         pass
 
 

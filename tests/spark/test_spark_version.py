@@ -4,9 +4,9 @@ import pyspark
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.java.spark_lines import SPARK_LINES, spark_line
-from buckets.spark import spark_version
-from buckets.spark.spark_version import check_delta, check_kafka, check_own_jar
+from buckets.java.java import SPARK_LINES, spark_line
+from buckets.spark import session_folder
+from buckets.spark.session_folder import check_delta, check_kafka, check_own_jar
 
 
 @pytest.mark.parametrize("version", ["3.5.7", "4.0.5", "4.4.0", "5.0.0.dev1"])
@@ -19,10 +19,10 @@ def test_a_version_that_is_not_supported_is_refused(monkeypatch, version, as_wor
 
 def test_topics_without_a_connector_are_refused(monkeypatch, as_worded):
     monkeypatch.setattr(pyspark, "__version__", "4.3.0")
-    monkeypatch.setattr(spark_version, "has_class", lambda name: False)
+    monkeypatch.setattr(session_folder, "has_class", lambda name: False)
     with pytest.raises(BucketsError, check=as_worded):
         check_kafka("topics at broker:9092")
-    monkeypatch.setattr(spark_version, "has_class", lambda name: True)
+    monkeypatch.setattr(session_folder, "has_class", lambda name: True)
     check_kafka("topics at broker:9092")
 
 
@@ -35,6 +35,6 @@ def test_a_table_that_spark_cannot_read_is_refused(monkeypatch, as_worded):
 
 
 def test_a_session_without_our_jar_is_refused(monkeypatch, as_worded):
-    monkeypatch.setattr(spark_version, "has_class", lambda name: False)
+    monkeypatch.setattr(session_folder, "has_class", lambda name: False)
     with pytest.raises(BucketsError, check=as_worded):
         check_own_jar()
