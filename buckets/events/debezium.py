@@ -8,7 +8,7 @@ Source: https://debezium.io/documentation/reference/stable/connectors/postgresql
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -33,7 +33,6 @@ from buckets.events.connect_schema import ConnectValues
 from buckets.events.json_events import read_events, read_object
 from buckets.events.json_records import kind_of, members
 from buckets.events.message_fields import part_of_schema, value_schema
-from buckets.events.message_keys import ReadFields
 from buckets.events.schema import OF_ENVELOPE, AttributeType, EventSchema
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.printable import short_line
@@ -98,6 +97,8 @@ def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str,
     return text + "".join(f"# {field.name}: {field.reason}\n" for field in others if field.reason)
 
 
+ReadFields = Callable[[pa.RecordBatch, EventSchema], pa.RecordBatch]
+"""Reads the values of messages, or keys, into the fields of an event schema."""
 _EVENTS = frozenset("cru")
 _SKIPPED = {"d": DELETED, "t": TRUNCATED, "m": LOGGED}
 _PLAIN = frozenset(f'"{operation}"'.encode() for operation in _EVENTS)

@@ -104,6 +104,7 @@ ALERT_SCORE = "alert_score"
 """A measure that only alerts have, as events of rules over alerts: small integers, whatever the scale of others."""
 KEY = "key"
 OF_KEY, OF_HEADERS, OF_ENVELOPE = "key.", "headers.", "envelope."
+KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]  # How the keys of messages are written
 
 
 def _is_origin(value: str) -> str:

@@ -14,7 +14,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.record_files import OwnedFolder
-from buckets.checkpoint.writer_schemas import newest_pinned
+from buckets.checkpoint.writer_schemas import newest_protobuf
 from buckets.config.job import Answer, Job, check_source
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import ListSettings
@@ -26,11 +26,11 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import MissingColumn, check_columns, parse, without_column
 from buckets.events.bad_rows import BadRows
 from buckets.events.debezium import fields_of_rows
-from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
+from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.events.field_paths import array_path, reachable, type_of
 from buckets.events.message_fields import TimesSeen
-from buckets.events.message_keys import is_whole_key
+from buckets.events.messages import is_whole_key
 from buckets.events.parquet_rows import can_order, plain_table_arrivals
 from buckets.events.schema import KEY, OF_KEY
 from buckets.events.source_files import readable_files
@@ -118,7 +118,7 @@ def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tupl
     from buckets.events.protobuf.proto_schema import messages_of, read_schema
     from buckets.events.protobuf.wanted import wanted_fields
 
-    wanted, pinned = fields_in(job, part), newest_pinned(job).protobuf or PinnedProtobuf()
+    wanted, pinned = fields_in(job, part), newest_protobuf(job)
     found = []
     for message in messages_of(read_schema(schema)):
         fields = wanted_fields(message, list(wanted), pinned.numbers.get(message.full_name, {}))
