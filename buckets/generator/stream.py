@@ -148,11 +148,6 @@ def json_lines(transactions: Transactions) -> Iterator[str]:
     return (_JSON.format(*row) for row in _rows(transactions))
 
 
-def json_line(transactions: Transactions, row: int) -> str:
-    """Write one transaction as JSON."""
-    return next(json_lines(transactions.take(slice(row, row + 1))))
-
-
 _AMOUNT = pa.decimal128(18, 2)
 ARROW_SCHEMA = pa.schema(
     [(name, {"eventTime": pa.int64(), "paymentAmount": _AMOUNT}.get(name, pa.string())) for name in FIELD_NAMES]
@@ -172,30 +167,20 @@ _FIELDS_THAT_GO_MISSING = ("transactionId", "eventTime", "payerId", "cardId", "p
 _ABSURD_TIMES_MS = (99_999_999_999_999, -99_999_999_999_999, 9_223_372_036_854_775_807)
 
 
-@dataclass(frozen=True)
-class MalformedLine:
-    """A line that is no transaction, without its line end, and the row of the stream that it comes before."""
-
-    before_row: int
-    text: str
-
-
 def draw_malformed(
     rng: np.random.Generator, arrivals: Transactions, count: int, first_number: int
-) -> tuple[MalformedLine, ...]:
-    """Draw broken lines, in arrival order, numbered from `first_number`.
+) -> list[tuple[int, str]]:
+    """Draw broken lines, in arrival order, numbered from `first_number`; each with the row that it comes before.
 
-    Each looks like the row that it comes before, under an id of its own.
+    It looks like that row, under an id of its own.
     """
     rows = np.sort(rng.integers(0, len(arrivals), count))
     lines = []
-    for offset, row in enumerate(rows.tolist()):
+    for offset, (row, line) in enumerate(zip(rows.tolist(), json_lines(arrivals.take(rows)), strict=True)):
         fault = _FAULTS[int(rng.integers(len(_FAULTS)))]
-        line = json_line(arrivals, row).replace(
-            transaction_id(int(arrivals.number[row])), transaction_id(first_number + offset)
-        )
-        lines.append(MalformedLine(row, _break(rng, line, fault)))
-    return tuple(lines)
+        line = line.replace(transaction_id(int(arrivals.number[row])), transaction_id(first_number + offset))
+        lines.append((row, _break(rng, line, fault)))
+    return lines
 
 
 def _break(rng: np.random.Generator, line: str, fault: str) -> str:
@@ -219,7 +204,7 @@ class Stream:
 
     settings: GeneratorSettings
     transactions: Transactions
-    malformed: tuple[MalformedLine, ...]
+    malformed: list[tuple[int, str]]  # lines that are none, each with the row of a transaction that it comes before
     truth: tuple[PlantedCase, ...]
     counts: DisorderCounts
 
@@ -232,11 +217,10 @@ class Stream:
         """Yield all lines in arrival order, broken ones included, without line ends."""
         done = 0
         lines = json_lines(self.transactions)
-        for broken in self.malformed:
-            for _ in range(broken.before_row - done):
-                yield next(lines)
-            done = broken.before_row
-            yield broken.text
+        for row, broken in self.malformed:
+            yield from islice(lines, row - done)
+            done = row
+            yield broken
         yield from lines
 
 
