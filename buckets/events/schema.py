@@ -190,11 +190,6 @@ class EventTime(Checked):
         return moment_ms(self.latest)
 
     @property
-    def has_earliest(self) -> bool:
-        """Whether `earliest` was written, so that times in 1970 are meant where they are."""
-        return "earliest" in self.model_fields_set
-
-    @property
     def limits(self) -> str:
         """The days of these two, for people."""
         return f"{self.earliest:%Y-%m-%d} to {self.latest:%Y-%m-%d}"

@@ -40,15 +40,11 @@ _ENDS = {"avro": "avsc", "protobuf": "proto"}
 _FIRST_MESSAGE = b"\0"  # The indexes of the first message of a file of Protobuf, for short
 
 
-def schema_path(output: str, written_in: BinaryFormat) -> Path:
-    """Return where the schema of an output lies."""
-    return resource(f"schemas/{written_in}/{PUBLISHED[output].contract}.{_ENDS[written_in]}")
-
-
 @cache
 def schema_text(output: str, written_in: BinaryFormat) -> str:
     """Return the schema of an output, as it is registered."""
-    return schema_path(output, written_in).read_text(encoding="utf-8")
+    path = resource(f"schemas/{written_in}/{PUBLISHED[output].contract}.{_ENDS[written_in]}")
+    return path.read_text(encoding="utf-8")
 
 
 def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any]) -> bytes:

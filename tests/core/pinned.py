@@ -22,5 +22,5 @@ NOTHING_PINNED = Pinned()
 
 
 def topic_messages(source: SourceSettings, schema_of) -> TopicMessages:
-    """The messages of the topic of a source, whose schemas a function returns by their numbers."""
+    """Return the messages of the topic of a source, whose schemas a function returns by their numbers."""
     return TopicMessages(source.format, source.envelope, source.decimals, schema_of)
