@@ -74,8 +74,7 @@ def of_batch(rows: pa.Table, batch_id: int) -> pa.Table:
 def archived_rows(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema) -> pa.Table:
     """Turn arrivals, and what they have been parsed to, into rows of the archive without numbers."""
     events, faults, names = parsed.every, parsed.own_faults, rows.schema.names
-    good = np.ones(len(events), np.bool_)
-    good[list(faults)] = False
+    good = arrivals.good_rows(len(events), faults)
     reasons = raw = pa.nulls(len(events), pa.string())
     if faults:
         written = rows.column(arrivals.RAW).to_pylist() if arrivals.RAW in names else [None] * len(events)
@@ -117,14 +116,13 @@ def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]
     present = {
         name: own for name, own in optional.items() if own in rows.column_names and rows[own].null_count < len(rows)
     }
+    fields = {field_column(index): name for index, name in enumerate(schema.field_names)}
+    fields |= {derived_column(index): name for index, name in enumerate(schema.derive)}
     for piece in rows.to_batches(max_chunksize=MOST_ROWS):
         columns = {name: piece.column(own) for name, own in (_OWN | present).items()}
-        for index, name in enumerate(schema.field_names):
+        for column, name in fields.items():
             there = name in piece.schema.names
-            columns[field_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
-        for index, name in enumerate(schema.derive):
-            there = name in piece.schema.names
-            columns[derived_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
+            columns[column] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
         yield pa.record_batch(columns)
 
 

@@ -140,7 +140,7 @@ class EventColumns:
         """Return the events of rows that have no fault."""
         if not faults:
             return self
-        good = _good(len(self), faults)
+        good = good_rows(len(self), faults)
         mask = pa.array(good)
         return EventColumns(
             source=self.source.filter(mask),
@@ -250,7 +250,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], c
         measures={name: measures[name] for name in schema.measures},
         ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
         judged=rows.column(JUDGED) if JUDGED in rows.schema.names else None,
-        times=times.counts(_good(len(rows), faults)) if counts else Counter(),
+        times=times.counts(good_rows(len(rows), faults)) if counts else Counter(),
         rounded=rounded,
     )
     return ParsedRows(every, faults, own_faults)
@@ -261,7 +261,8 @@ def _rows(mask: pa.BooleanArray) -> Iterable[int]:
     return np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist()
 
 
-def _good(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
+def good_rows(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
+    """Return which of so many rows have no fault."""
     good = np.ones(rows, np.bool_)
     good[list(faults)] = False
     return good

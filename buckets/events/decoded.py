@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.arrays import Int64s
 from buckets.events import conversion
-from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, replaced, shortened
+from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, good_rows, replaced, shortened
 from buckets.events.clock_times import PER_SECOND, Faults
 from buckets.events.csv_events import as_text
 from buckets.events.schema import EventSchema
@@ -132,15 +132,6 @@ def _as_number(column: pa.Array, unit: str) -> pa.Array:
     return pa.array(times_ms * (PER_SECOND[unit] // 1000), mask=is_null)
 
 
-def without_faulty(column: pa.Array, faults: Faults) -> pa.Array:
-    """Return a column with null in the place of values that are faulty, which stand for nothing that was written."""
-    if not faults:
-        return column
-    is_faulty = np.zeros(len(column), np.bool_)
-    is_faulty[list(faults)] = True
-    return pc.if_else(pa.array(is_faulty), pa.scalar(None, column.type), column)
-
-
 PREFIX_BYTES = 5
 NO_NUMBER = -1
 _MOST_SHOWN = LONGEST_RAW // 2  # Bytes of a message that a dead letter keeps as hexadecimal digits
@@ -241,7 +232,9 @@ def decoded_fields(
     columns, found = [], dict(broken) | dict(faults)
     for name in schema.field_names:
         column, of_field = read(name)
-        columns.append(without_faulty(column, of_field))
+        if of_field:  # What is faulty stands for nothing that was written.
+            column = pc.if_else(pa.array(good_rows(len(column), of_field)), column, pa.scalar(None, column.type))
+        columns.append(column)
         newer_names = schema.newer_names(name) if of_field else ()
         newer = [columns[schema.field_names.index(each)] for each in newer_names]
         for row, reason in of_field.items():
