@@ -34,10 +34,6 @@ class Health:
     is_well: bool
     reason: str
 
-    def to_json(self) -> dict[str, str]:
-        """Return the answer as plain data."""
-        return {"status": "ok" if self.is_well else "unavailable", "reason": one_line(self.reason)}
-
 
 def alive(status: "Status | None") -> Health:
     """Say whether a job is alive: it is from its start to its end, however busy or far behind it is."""
@@ -208,8 +204,8 @@ class _Answers(BaseHTTPRequestHandler):
         elif path in ("/healthz", "/readyz"):
             watched = self.server.watched
             health = watched.alive() if path == "/healthz" else watched.ready()
-            body = write_json(health.to_json()).encode() + b"\n"
-            self._send(200 if health.is_well else 503, "application/json", body)
+            answer = {"status": "ok" if health.is_well else "unavailable", "reason": one_line(health.reason)}
+            self._send(200 if health.is_well else 503, "application/json", write_json(answer).encode() + b"\n")
         else:
             self._send(404, "text/plain; charset=utf-8", b"there are /metrics, /healthz and /readyz\n")
 

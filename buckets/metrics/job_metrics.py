@@ -127,12 +127,8 @@ def _alerts(status: Status) -> Iterable[Sample]:
             yield (rule, state), count
 
 
-def _keys(change: str) -> Reader:
-    return lambda status: [((group,), counts.get(change, 0)) for group, counts in status["keys"].items()]
-
-
-def _partitions(name: str) -> Reader:
-    return lambda status: [((group,), counts[name]) for group, counts in status.get("partitions", {}).items()]
+def _of_groups(place: str, name: str) -> Reader:
+    return lambda status: [((group,), counts.get(name, 0)) for group, counts in status.get(place, {}).items()]
 
 
 def lag_by_partition(status: Status) -> Iterable[Sample]:
@@ -180,10 +176,10 @@ _READERS: Mapping[str, Reader] = {
     "outcomes": _outcomes,
     "alerts": _alerts,
     "lag": lag_by_partition,
-    "sampled": _partitions("sampled"),
-    "several": _partitions("several"),
-    "new_keys": _keys("new"),
-    "evicted_keys": _keys("evicted"),
+    "sampled": _of_groups("partitions", "sampled"),
+    "several": _of_groups("partitions", "several"),
+    "new_keys": _of_groups("keys", "new"),
+    "evicted_keys": _of_groups("keys", "evicted"),
     "rule_states": named(_states),
     "rules_followed": one(lambda status: int(status["rules_fault"] is None)),
     "schema_version": one(lambda status: schema_news(status).get("version")),

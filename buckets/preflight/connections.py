@@ -97,7 +97,6 @@ def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> s
 def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
     from buckets.events.avro.avro_events import NO_VALUES, leaves, record_type
-    from buckets.events.avro.avro_type import record_fields
 
     wanted = fields_in(job, part)
     field = KEY if part == "key" and is_whole_key(job.event_schema) else None
@@ -108,8 +107,8 @@ def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Se
         if array_path(at) is None and faults and all(faults):
             message = f"has {name}, which {faults[0]}; take it out of the event schema"
             raise SchemaError(message)
-    fields = record_fields(root) if field is None else []
-    names = dict.fromkeys(name for each in fields for name in (each.name, *each.aliases))
+    records = root.records if field is None else ()
+    names = dict.fromkeys(name for record in records for each in record.fields for name in (each.name, *each.aliases))
     return list(names), [name for at, found in kinds.items() if found for name in wanted[at]]
 
 
@@ -141,8 +140,7 @@ def _names_in_rows(schema: WriterSchema) -> list[str]:
         from buckets.events.avro.avro_events import imported_fields as avro_fields
         from buckets.events.avro.avro_type import read_schema as read_avro
 
-        root = read_avro(schema.text, schema.references)
-        records = root.branches if root.kind == "union" else (root,)
+        records = read_avro(schema.text, schema.references).records
         fields = [field for record in records for field in avro_fields(record, "")]
     else:
         from buckets.events.protobuf.proto_schema import messages_of, read_schema
@@ -293,14 +291,10 @@ def _checkpoint(job: Job) -> str:
     return f"goes on; {changed}" if changed else "goes on"
 
 
-def _identity(job: Job) -> str | None:
-    return Checkpoint(job.checkpoint).job.known_identity()
-
-
 def _output(job: Job, path: Path) -> str:
     checkpoint = Checkpoint(job.checkpoint)
     folder = OwnedFolder(path, "output.path", checkpoint.job.life)
-    check_output(folder, checkpoint, _identity(job))
+    check_output(folder, checkpoint, checkpoint.job.known_identity())
     check_digits(path, job.event_schema)
     _check_tables(path)
     _check_writable("output.path", path)
@@ -318,7 +312,7 @@ def _archive(job: Job, settings: ArchiveSettings) -> str:
         raise BucketsError(message)
     checkpoint = Checkpoint(job.checkpoint)
     folder = OwnedFolder(path, "archive.path", checkpoint.job.life)
-    is_there = check_archive(folder, checkpoint, _identity(job))
+    is_there = check_archive(folder, checkpoint, checkpoint.job.known_identity())
     _check_writable("archive.path", path)
     return "goes on" if is_there else "begins anew"
 

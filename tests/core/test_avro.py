@@ -10,7 +10,7 @@ from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, RAW, parse
 from buckets.events.avro.avro_events import read_registered
-from buckets.events.avro.avro_type import read_schema, record_fields
+from buckets.events.avro.avro_type import read_schema
 from buckets.events.conversion import A_LIST
 from buckets.events.decoded import NO_PREFIX, SchemaError, WriterSchema, text_behind_prefix
 from buckets.events.schema import EventSchema
@@ -445,7 +445,7 @@ def test_names_are_resolved_in_their_namespaces_and_across_references():
     with pytest.raises(SchemaError):
         read_schema(payment)
     union = read_schema(json.dumps([PLAIN, avro(more="long") | {"name": "other"}]))
-    assert [field.name for field in record_fields(union)][4:] == ["id", "at", "country", "amount", "more"]
+    assert [field.name for record in union.records for field in record.fields][4:] == ["id", "at", "country", "amount", "more"]
 
 
 # JSON behind the prefix of a registry
