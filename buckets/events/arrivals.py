@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -142,7 +142,8 @@ class EventColumns:
             return self
         good = good_rows(len(self), faults)
         mask = pa.array(good)
-        return EventColumns(
+        return replace(
+            self,
             source=self.source.filter(mask),
             source_order=self.source_order[good],
             position=self.position[good],
@@ -152,7 +153,6 @@ class EventColumns:
             measures={name: values.filter(mask) for name, values in self.measures.items()},
             ingested_ms=None if self.ingested_ms is None else self.ingested_ms.filter(mask),
             judged=None if self.judged is None else self.judged.filter(mask),
-            times=self.times,
             rounded={name: rounded[good] for name, rounded in self.rounded.items()},
         )
 

@@ -131,15 +131,6 @@ def _of_groups(place: str, name: str) -> Reader:
     return lambda status: [((group,), counts.get(name, 0)) for group, counts in status.get(place, {}).items()]
 
 
-def lag_by_partition(status: Status) -> Iterable[Sample]:
-    """Read the lag of each partition."""
-    return [((topic, partition), messages) for topic, partition, messages in status["query"]["behind"]]
-
-
-def _states(status: Status) -> dict[str, int | float]:
-    return {state.lower(): count for state, count in status["rules"]["states"].items()}
-
-
 def _fills(name: str) -> Reader:
     def events(status: Status) -> dict[str, int | float]:
         by_group: dict[str, int | float] = {}
@@ -165,22 +156,18 @@ def last_progress_s(status: Status) -> float:
     return max(float(status["started_ms"]) / 1000, last_batch_s(status) or 0.0, (status["idle_ms"] or 0) / 1000)
 
 
-def _requests(status: Status) -> Iterable[Sample]:
-    return [((page, str(code)), number) for (page, code), number in status["requests"].items()]
-
-
 _READERS: Mapping[str, Reader] = {
     "started_s": one(lambda status: status["started_ms"] / 1000),
     "last_batch_s": one(last_batch_s),
     "last_progress_s": one(last_progress_s),
     "outcomes": _outcomes,
     "alerts": _alerts,
-    "lag": lag_by_partition,
+    "lag": lambda status: [((topic, partition), lag) for topic, partition, lag in status["query"]["behind"]],
     "sampled": _of_groups("partitions", "sampled"),
     "several": _of_groups("partitions", "several"),
     "new_keys": _of_groups("keys", "new"),
     "evicted_keys": _of_groups("keys", "evicted"),
-    "rule_states": named(_states),
+    "rule_states": named(lambda status: {state.lower(): n for state, n in status["rules"]["states"].items()}),
     "rules_followed": one(lambda status: int(status["rules_fault"] is None)),
     "schema_version": one(lambda status: schema_news(status).get("version")),
     "schema_followed": one(lambda status: int(news["fault"] is None) if (news := schema_news(status)) else None),
@@ -190,7 +177,7 @@ _READERS: Mapping[str, Reader] = {
     "process_threads": _processes("threads"),
     "process_fds": _processes("descriptors"),
     "shortages": one(lambda status: len(status["shortages"])),
-    "requests": _requests,
+    "requests": lambda status: [((page, str(code)), n) for (page, code), n in status["requests"].items()],
     "build": lambda _: [((own_version(),), 1)],
 }
 _DECLARED: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(resource("metrics/families.yaml").read_bytes())
