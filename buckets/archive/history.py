@@ -67,7 +67,7 @@ class RecordedBatches:
         self._terms_from, self._terms = list(terms), list(terms.values())
         self._names: Names = {}
         self._rule_set = self._as_written = lru_cache(maxsize=64)(self._checkpoint.versions.rule_set)
-        self._lists = lru_cache(maxsize=8)(self._pinned)
+        self._lists = lru_cache(maxsize=8)(lambda versions: PinnedLists(self._checkpoint.lists, dict(versions)))
 
     def __reduce__(self) -> tuple[Callable[..., "RecordedBatches"], tuple[Path, Names]]:
         """Travel as the place of the records, which are read there again."""
@@ -124,9 +124,6 @@ class RecordedBatches:
     def lists(self, cut: BatchEnd) -> Lists:
         """Return the lists as a batch saw them: the same object as long as they are the same."""
         return self._lists(tuple(cut.lists.items())) if cut.lists else NO_LISTS
-
-    def _pinned(self, versions: tuple[tuple[str, int], ...]) -> Lists:
-        return PinnedLists(self._checkpoint.lists, dict(versions))
 
 
 def _read_again(checkpoint: Path, names: Names) -> RecordedBatches:

@@ -83,11 +83,6 @@ class EventId(Checked):
         return bool(self.hash) or self.row
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The fields of which an id follows; none of one that follows of the row."""
-        return () if self.row else self.hash or (self.field,)
-
-    @property
     def text(self) -> str:
         """The field, and how its values are made, in words."""
         made = f" (hash of {', '.join(self.hash)})" if self.hash else " (file and row)" if self.row else ""
@@ -435,8 +430,9 @@ class EventSchema(Checked):
 
     @property
     def id_names(self) -> list[str]:
-        """The fields of which an id follows, under all names that they had."""
-        return [spelling for name in self.identity.names for spelling in self.spellings(name)]
+        """The fields of which an id follows, under all names that they had; none of one that follows of the row."""
+        names = () if self.identity.row else self.identity.hash or (self.event_id,)
+        return [spelling for name in names for spelling in self.spellings(name)]
 
     def declared(self, names: Iterable[str]) -> set[str]:
         """Return the declared fields among names, also those under a name that they had before."""
