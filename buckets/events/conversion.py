@@ -230,12 +230,9 @@ def _whole_floats(column: pa.Array) -> tuple[pa.Array, Faults]:
     faults = {}
     for row in np.flatnonzero(~is_exact).tolist():
         value = float(values[row])
-        is_large = math.isfinite(value) and abs(value) >= most
-        what = (
-            f"of {most:,} or more, whose last digits are lost"
-            if is_large
-            else "and no whole number, as a text or a long must be"
-        )
+        what = "and no whole number, as a text or a long must be"
+        if math.isfinite(value) and abs(value) >= most:
+            what = f"of {most:,} or more, whose last digits are lost"
         faults[row] = f"{value!r} is floating point {what}; write text or integers"
     missing = column.is_null().to_numpy(zero_copy_only=False) | ~is_exact
     return pa.array(np.where(is_exact, values, 0).astype(np.int64), mask=missing), faults

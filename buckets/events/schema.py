@@ -441,22 +441,19 @@ class EventSchema(Checked):
     def renamed(self, names: Mapping[str, str]) -> "EventSchema":
         """Return the same under new names of fields, by the old ones."""
 
-        def of(fields: Mapping[str, Any]) -> dict[str, Any]:
-            return {names.get(name, name): value for name, value in fields.items()}
+        def new(name: str) -> str:
+            return names.get(name, name)
 
-        identity = self.identity.model_copy(
-            update={
-                "field": names.get(self.event_id, self.event_id),
-                "hash": tuple(names.get(name, name) for name in self.identity.hash),
-            }
-        )
-        time = self.event_time.field
+        def of(fields: Mapping[str, Any]) -> dict[str, Any]:
+            return {new(name): value for name, value in fields.items()}
+
+        hashed = tuple(map(new, self.identity.hash))
         others = {name: tuple(alias for alias in old if alias != name) for name, old in of(self.aliases).items()}
         return self.model_copy(
             update={
-                "identity": identity,
+                "identity": self.identity.model_copy(update={"field": new(self.event_id), "hash": hashed}),
                 "aliases": {name: old for name, old in others.items() if old},
-                "event_time": self.event_time.model_copy(update={"field": names.get(time, time)}),
+                "event_time": self.event_time.model_copy(update={"field": new(self.event_time.field)}),
                 **{role: of(getattr(self, role)) for role in ("attributes", "measures", "arrays", "origins")},
                 "derive": {name: renamed_sql(text, names) for name, text in self.derive.items()},
             }

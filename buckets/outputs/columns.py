@@ -176,26 +176,10 @@ def replayed_outputs(evaluations: bool) -> tuple[str, ...]:
 _VALUES = ("value", "lower", "upper")
 _MOST_DIGITS = 38
 _OF_MEASURE = 19  # Digits of the largest integer of 64 bits
-_TERMS = pa.list_(
-    pa.struct(
-        [
-            pa.field("name", pa.string()),
-            pa.field("function", pa.string()),
-            pa.field("of", pa.string()),
-            pa.field("window", pa.string()),
-            pa.field("where", pa.string()),
-            pa.field("group_by", pa.list_(pa.string())),
-            pa.field("value", pa.string()),
-            pa.field("exact", pa.bool_()),
-            pa.field("lower", pa.string()),
-            pa.field("upper", pa.string()),
-            pa.field("may_be_null", pa.bool_()),
-            pa.field("count", pa.int64()),
-            pa.field("warm", pa.bool_()),
-            pa.field("type", pa.string()),
-        ]
-    )
-)
+_TERM = "name function of window where group_by value exact lower upper may_be_null count warm type"
+_NO_TEXTS = dict.fromkeys(("exact", "may_be_null", "warm"), pa.bool_())
+_NO_TEXTS |= {"group_by": pa.list_(pa.string()), "count": pa.int64()}
+_TERMS = pa.list_(pa.struct([pa.field(name, _NO_TEXTS.get(name, pa.string())) for name in _TERM.split()]))
 
 
 def field_types(schema: EventSchema) -> dict[str, pa.DataType]:

@@ -445,7 +445,8 @@ def test_names_are_resolved_in_their_namespaces_and_across_references():
     with pytest.raises(SchemaError):
         read_schema(payment)
     union = read_schema(json.dumps([PLAIN, avro(more="long") | {"name": "other"}]))
-    assert [field.name for record in union.records for field in record.fields][4:] == ["id", "at", "country", "amount", "more"]
+    names = [field.name for record in union.records for field in record.fields]
+    assert names[4:] == ["id", "at", "country", "amount", "more"]
 
 
 # JSON behind the prefix of a registry
