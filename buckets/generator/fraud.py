@@ -191,15 +191,5 @@ def _events(
     cents: Integers,
     payment_type: int,
 ) -> Transactions:
-    def column(value: Integers | int) -> Integers:
-        return np.broadcast_to(np.asarray(value, np.int64), time_ms.shape)
-
-    return Transactions(
-        number=column(0),
-        event_time_ms=time_ms,
-        payer=column(payer),
-        beneficiary=column(beneficiary),
-        card=column(card),
-        payment_type=column(payment_type),
-        amount_cents=cents,
-    )
+    columns = (0, time_ms, payer, beneficiary, card, payment_type, cents)
+    return Transactions(*(np.broadcast_to(np.asarray(value, np.int64), time_ms.shape) for value in columns))

@@ -219,22 +219,18 @@ def draw_rents(rng: np.random.Generator, settings: GeneratorSettings, population
     tenant = rng.integers(0, settings.payers, len(landlord))
     card = population.draw_cards(rng, tenant)
     rent_cents = rng.integers(*_RENT_CENTS, len(landlord)) // 1_000 * 1_000
-    months = []
-    for day_ms in days_ms.tolist():
-        hour = rng.normal(_USUAL_HOUR, _HOUR_SPREAD, len(landlord)).clip(0.0, 23.9)
-        months.append(
-            Transactions(
-                number=np.zeros(len(landlord), np.int64),
-                event_time_ms=day_ms + (hour * HOUR_MS).astype(np.int64),
-                payer=tenant,
-                beneficiary=landlord,
-                card=card,
-                payment_type=np.full(len(landlord), CARD),
-                amount_cents=rent_cents,
-            )
-        )
-    none = Transactions(*([np.zeros(0, np.int64)] * 7))
-    return concatenate([none, *months])
+    months = len(days_ms)
+    hour = rng.normal(_USUAL_HOUR, _HOUR_SPREAD, (months, len(landlord))).clip(0.0, 23.9)
+    time_ms = (days_ms[:, np.newaxis] + (hour * HOUR_MS).astype(np.int64)).ravel()
+    return Transactions(
+        number=np.zeros(len(time_ms), np.int64),
+        event_time_ms=time_ms,
+        payer=np.tile(tenant, months),
+        beneficiary=np.tile(landlord, months),
+        card=np.tile(card, months),
+        payment_type=np.full(len(time_ms), CARD),
+        amount_cents=np.tile(rent_cents, months),
+    )
 
 
 def _first_days_ms(settings: GeneratorSettings) -> Integers:
