@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from buckets.engine.batch.dead_letters import arrival, ascend
 from buckets.events import arrivals
-from buckets.events.arrivals import EventColumns, ParsedRows, convert, derived_column, field_column
+from buckets.events.arrivals import ParsedRows, convert, derived_column, field_column
 from buckets.events.conversion import column_types
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
@@ -90,15 +90,6 @@ def archived_rows(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema)
         RAW: raw,
         JUDGED: rows.column(arrivals.JUDGED) if arrivals.JUDGED in names else pa.nulls(len(events), pa.bool_()),
     }
-    fields = _fields(events, good, schema)
-    if faults:
-        fields = {
-            name: pc.if_else(pa.array(~good), pa.scalar(None, values.type), values) for name, values in fields.items()
-        }
-    return pa.table(columns | fields)
-
-
-def _fields(events: EventColumns, good: np.ndarray, schema: EventSchema) -> dict[str, pa.Array]:
     times = pa.array(events.times_ms * good).cast(pa.timestamp("ms", "UTC")).cast(TIME)
     fields: dict[str, pa.Array] = {schema.event_id: events.event_id, schema.event_time.field: times}
     fields |= events.attributes
@@ -107,7 +98,11 @@ def _fields(events: EventColumns, good: np.ndarray, schema: EventSchema) -> dict
         whole, valid = scaled.fill_null(0), scaled.is_valid().to_numpy(zero_copy_only=False)
         kind = pa.decimal128(MOST_DIGITS, measure.scale)
         fields[name] = decimals_of(whole.to_numpy(zero_copy_only=False), valid, kind)
-    return fields
+    if faults:
+        fields = {
+            name: pc.if_else(pa.array(~good), pa.scalar(None, values.type), values) for name, values in fields.items()
+        }
+    return pa.table(columns | fields)
 
 
 def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
