@@ -20,7 +20,6 @@ from buckets.generator.settings import OWN_FILE, Destination, GeneratorSettings,
 from buckets.generator.transactions import (
     FIELD_NAMES,
     PAYMENT_TYPES,
-    Draft,
     Integers,
     PlantedCase,
     Transactions,
@@ -237,7 +236,13 @@ def generate(settings: GeneratorSettings) -> Stream:
     population = draw_population(people, settings)
     background = draw_background(everyday, settings, population)
     drafts = draw_cases(planting, settings, population, background)
-    events, case_of = _by_time(background, drafts)
+    # Planted events replace as many others, so that the stream has the length asked for; all are numbered by time.
+    planted = [draft.events for draft in drafts]
+    others = background.take(slice(sum(map(len, planted)), None))
+    together = concatenate([others, *planted])
+    order = np.argsort(together.event_time_ms, kind="stable")
+    events = replace(together.take(order), number=np.arange(len(order)))
+    case_of = np.repeat(np.arange(-1, len(drafts)), [len(others), *map(len, planted)])[order]  # -1 of others
     arrivals, counts = disorder(arriving, settings, events, case_of >= 0)
     broken = round(settings.malformed_rate * settings.transactions)
     return Stream(
@@ -250,20 +255,6 @@ def generate(settings: GeneratorSettings) -> Stream:
         ),
         counts=replace(counts, malformed=broken),
     )
-
-
-def _by_time(background: Transactions, drafts: tuple[Draft, ...]) -> tuple[Transactions, Integers]:
-    """Put all events in order, numbered from 0; and say for each the index of its draft, -1 where it is not planted.
-
-    Planted events replace as many others, so that the stream has the length asked for.
-    """
-    planted = [draft.events for draft in drafts]
-    everyday = background.take(slice(sum(len(events) for events in planted), None))
-    lengths = [len(everyday), *(len(events) for events in planted)]
-    case_of = np.repeat(np.arange(-1, len(drafts)), lengths)
-    events = concatenate([everyday, *planted])
-    order = np.argsort(events.event_time_ms, kind="stable")
-    return replace(events.take(order), number=np.arange(len(order))), case_of[order]
 
 
 LINES_BETWEEN_REPORTS = 10_000

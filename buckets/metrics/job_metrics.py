@@ -41,32 +41,29 @@ class Family:
 
     def of(self, status: Status) -> Metric:
         """Return the metric with the numbers of a status."""
-        read = _READERS.get(self.reads) or by_path(self.reads, bool(self.labels))
+        reader = _READERS.get(self.reads)
+        samples = _at_path(status, self.reads, bool(self.labels)) if reader is None else reader(status)
         if self.kind == "histogram":
             histogram = HistogramMetricFamily(self.name, self.text, labels=self.labels)
-            for labels, counted in read(status):
+            for labels, counted in samples:
                 bounds = [*map(str, counted["bounds"]), "+Inf"]
                 up_to = list(zip(bounds, accumulate(counted["counts"]), strict=True))
                 histogram.add_metric(labels, buckets=up_to, sum_value=counted["sum"])
             return histogram
         family: CounterMetricFamily | GaugeMetricFamily = _FAMILIES[self.kind](self.name, self.text, labels=self.labels)
-        for labels, number in read(status):
+        for labels, number in samples:
             family.add_metric(labels, number)
         return family
 
 
-def by_path(path: str, has_label: bool) -> Reader:
-    """Return what reads the number at a path of a status, or numbers by one label; nothing where it is not there."""
-
-    def samples(status: Status) -> Iterable[Sample]:
-        value: Any = status
-        for name in path.split("."):
-            value = None if value is None else value.get(name)
-        if value is None:
-            return []
-        return [((label,), number) for label, number in value.items()] if has_label else [((), value)]
-
-    return samples
+def _at_path(status: Status, path: str, has_label: bool) -> Iterable[Sample]:
+    """Return the number at a path of a status, or numbers by one label; nothing where it is not there."""
+    value: Any = status
+    for name in path.split("."):
+        value = None if value is None else value.get(name)
+    if value is None:
+        return []
+    return [((label,), number) for label, number in value.items()] if has_label else [((), value)]
 
 
 def one(read: Callable[[Status], Any]) -> Reader:
