@@ -27,7 +27,6 @@ from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.filter import renamed_filter
 from buckets.rules.renaming import Names, renamed_rules
 from buckets.rules.role import renamed_field
-from buckets.rules.rule_set import RuleSet
 from buckets.stores.location import location
 from buckets.verdicts.confirmed import FindEvents
 
@@ -53,6 +52,7 @@ class RecordedBatches:
         cuts: of the batches that are written, by number.
         before: the last batch before them, which could not be archived; None where there is none.
         after: the number of the last batch, where the archive ends before it; None where it does not.
+        rule_set: returns a version of the rules.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -66,7 +66,7 @@ class RecordedBatches:
         terms = self._checkpoint.batches.all_terms()
         self._terms_from, self._terms = list(terms), list(terms.values())
         self._names: Names = {}
-        self._rule_set = self._as_written = lru_cache(maxsize=64)(self._checkpoint.versions.rule_set)
+        self.rule_set = self._as_written = lru_cache(maxsize=64)(self._checkpoint.versions.rule_set)
         self._lists = lru_cache(maxsize=8)(lambda versions: PinnedLists(self._checkpoint.lists, dict(versions)))
 
     def __reduce__(self) -> tuple[Callable[..., "RecordedBatches"], tuple[Path, Names]]:
@@ -99,12 +99,8 @@ class RecordedBatches:
         """Return the same where all batches name fields alike: by what each name stands for, unless that is itself."""
         renamed = copy.copy(self)
         renamed._names = names
-        renamed._rule_set = lru_cache(maxsize=64)(lambda version: renamed_rules(self._as_written(version), names))
+        renamed.rule_set = lru_cache(maxsize=64)(lambda version: renamed_rules(self._as_written(version), names))
         return renamed
-
-    def rule_set(self, version: int) -> RuleSet:
-        """Return a version of the rules."""
-        return self._rule_set(version)
 
     def terms(self, batch_id: int) -> Terms:
         """Return the terms of a batch."""

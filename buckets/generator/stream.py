@@ -301,7 +301,8 @@ def _write_folder(stream: Stream, target: Destination, report: OnLines) -> tuple
             entry.unlink()
     lines = _counted(stream.json_lines(), report)
     rows_per_file = stream.settings.rows_per_file
-    files = tuple(target.file(number) for number in range(-(-stream.line_count // rows_per_file)))
+    count = -(-stream.line_count // rows_per_file)
+    files = tuple(target.path / f"transactions-{number:05d}.jsonl" for number in range(count))
     first_seconds = int(time.time()) - len(files) + 1
     for number, path in enumerate(files):
         _write_lines(path, islice(lines, rows_per_file), first_seconds + number)
