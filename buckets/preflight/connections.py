@@ -1,6 +1,5 @@
 """Opens each thing that a job connects to and looks at it, with short time-outs; nothing is written."""
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -223,12 +222,12 @@ def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
     """Say which fields that rules need none of some files has."""
     opened, faults = list[EventFile](), list[MissingColumn]()
     for file in files[:_FILES_LOOKED_AT]:
-        # A job makes dead letters of what cannot be read.
-        with contextlib.suppress(BucketsError):
-            try:
-                opened.append(open_event_file(file, job.event_schema, source.file_format))
-            except MissingColumn as error:
-                faults.append(error)
+        try:
+            opened.append(open_event_file(file, job.event_schema, source.file_format))
+        except MissingColumn as error:
+            faults.append(error)
+        except BucketsError:
+            continue  # A job makes dead letters of what cannot be read.
     if faults and not opened:
         raise faults[0]
     gone = lacking(opened, job.event_schema, first_rule_set(job.rules).named_fields) if opened else ""
