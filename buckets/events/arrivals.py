@@ -9,7 +9,7 @@ timelines.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from json.encoder import encode_basestring
 from typing import Any
@@ -289,15 +289,17 @@ def events_json(
 
     `fields` has attributes and arrays in their type, and measures as scaled integers; those not at hand are left out.
     """
-    columns = [_json_column(schema.event_id, event_ids), _json_column(schema.event_time.field, times_ms)]
+    columns: dict[str, Iterable[Any]] = {schema.event_id: event_ids, schema.event_time.field: times_ms}
     for name, values in fields.items():
         measure = schema.measures.get(name)
         if measure is not None:
             values = [None if value is None else format_scaled(value, measure.scale) for value in values]
-        columns.append(_json_column(name, values))
-    return [f"{{{', '.join(texts)}}}" for texts in zip(*columns, strict=True)]
+        columns[name] = values
+    texts = {name: [_WRITERS.get(type(value), write_json)(value) for value in each] for name, each in columns.items()}
+    return [*json_objects(texts)]
 
 
-def _json_column(name: str, values: Iterable[Any]) -> list[str]:
-    start = f"{encode_basestring(name)}: "
-    return [start + _WRITERS.get(type(value), write_json)(value) for value in values]
+def json_objects(fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield rows as JSON objects, from the JSON of each field of all rows."""
+    template = ", ".join(f"{write_json(name).replace('%', '%%')}: %s" for name in fields)
+    yield from map(f"{{{template}}}".__mod__, zip(*fields.values(), strict=True))
