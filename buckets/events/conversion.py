@@ -286,15 +286,16 @@ def arrays(column: pa.Array, kind: AttributeType) -> tuple[pa.ListArray, Faults]
         column = pa.nulls(len(column), pa.list_(ARROW_TYPES[kind]))
     lists = plain_list(column)
     lengths, valid = pc.list_value_length(lists).fill_null(0).to_numpy(), lists.is_valid()
-    faults |= {int(row): too_many(int(lengths[row])) for row in np.flatnonzero(lengths > MOST_ELEMENTS)}
+    faults |= long_lists(lengths)
     elements, of_elements = attributes(lists.flatten(), kind)
     faults = of_rows(of_elements, lengths) | faults
     return list_of(elements, lengths, valid.to_numpy(zero_copy_only=False)), faults
 
 
-def too_many(elements: int) -> str:
-    """Say that an array has too many elements."""
-    return f"has {elements:,} elements, and at most {MOST_ELEMENTS:,} are read"
+def long_lists(lengths: Int64s) -> Faults:
+    """Say which lists have too many elements, by their lengths."""
+    reason = f"elements, and at most {MOST_ELEMENTS:,} are read"
+    return {int(row): f"has {lengths[row]:,} {reason}" for row in np.flatnonzero(lengths > MOST_ELEMENTS)}
 
 
 def of_rows(of_elements: Faults, lengths: Int64s) -> Faults:

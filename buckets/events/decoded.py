@@ -108,9 +108,7 @@ def list_column(
     `read` returns the elements of all lists, one after the other, as a column, and what is wrong with them.
     """
     counts = np.array([0 if elements is None else len(elements) for elements in lists], np.int64)
-    faults = {
-        int(row): conversion.too_many(int(counts[row])) for row in np.flatnonzero(counts > conversion.MOST_ELEMENTS)
-    }
+    faults = conversion.long_lists(counts)
     counts[list(faults)] = 0
     elements, of_elements = read([element for row, each in enumerate(lists) if counts[row] for element in each or ()])
     is_there = np.array([elements is not None for elements in lists], np.bool_)

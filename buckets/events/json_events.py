@@ -97,12 +97,12 @@ _Column = list[Any]
 
 
 @cache
-def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of the fields of these names, in their order; None for those that are missing."""
+def decoder_of(names: tuple[str, ...], kind: type = object) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of the fields of these names, in their order; None, or what is empty, for those missing."""
     columns = [field_column(index) for index in range(len(names))]
-    fields = [(column, object, None) for column in columns]
-    kind = msgspec.defstruct("Event", fields, rename=dict(zip(columns, names, strict=True)), gc=False)
-    return msgspec.json.Decoder(kind, float_hook=str)
+    fields = [(column, kind, None if kind is object else kind()) for column in columns]
+    event = msgspec.defstruct("Event", fields, rename=dict(zip(columns, names, strict=True)), gc=False)
+    return msgspec.json.Decoder(event, float_hook=str)
 
 
 def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
@@ -136,7 +136,7 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
 def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column], set[int]]:
     """Return the values of each field, and the rows that need a closer look."""
     read = [*names, *containers(names)]
-    decode = _decoder(tuple(read)).decode
+    decode = decoder_of(tuple(read)).decode
     nothing = decode(_NOTHING)
     events, doubtful = [], set[int]()
     for row, text in enumerate(texts):
@@ -280,7 +280,7 @@ def fields_of(text: str, names: Sequence[str], newer: Callable[[str], Iterable[s
     `newer` says of a name which others before it make up for it, so that it is not looked at.
     """
     event = read_object(text)
-    values = {name: _field(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
+    values = {name: field_of(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
     found: dict[str, Any] = {}
     for name in names:
         has_newer = any(found[each] is not None for each in newer(name))
@@ -316,7 +316,7 @@ def _within(element: Any, name: str, steps: Path, number: int) -> Any:
         raise ValueError(message) from None
 
 
-def _field(fields: Fields, name: str, path: str) -> Any:
+def field_of(fields: Fields, name: str, path: str) -> Any:
     """Return a field of an object, None where it has none; messages name it by its path."""
     found = [value for own, value in fields if own == name]
     if len(found) > 1:
@@ -350,7 +350,7 @@ def _inwards(value: Any, path: str, steps: Sequence[Step]) -> Any:
             message = f"{path}: is {'a list' if isinstance(value, list) else 'one value'}, and must be an object"
             raise ValueError(f"{message}; {path}[0] is its first element" if isinstance(value, list) else message)
         path = f"{path}.{step}"
-        value = _field(value, step, path)
+        value = field_of(value, step, path)
     return value
 
 
