@@ -110,17 +110,14 @@ def derive(text: str, columns: Mapping[str, pa.Array | Numbers], rows: int) -> t
     if not isinstance(found, Numbers):
         return found, {}
     fits = np.asarray((found.scaled >= INT64_MIN) & (found.scaled <= INT64_MAX), np.bool_)
-    faults = {int(row): _too_large(int(found.scaled[row]), found.scale) for row in np.flatnonzero(found.valid & ~fits)}
+    faults: Faults = {}
+    for row in np.flatnonzero(found.valid & ~fits).tolist():
+        try:
+            to_scaled(format_scaled(int(found.scaled[row]), found.scale), found.scale)
+        except ValueError as error:  # It says why a text of the same digits does not fit
+            faults[row] = str(error)
     is_known = found.valid & fits
     return pa.array(np.where(is_known, found.scaled, 0).astype(np.int64), mask=~is_known), faults
-
-
-def _too_large(scaled: int, scale: int) -> str:
-    try:
-        to_scaled(format_scaled(scaled, scale), scale)
-    except ValueError as error:
-        return str(error)
-    raise AssertionError(scaled)
 
 
 def renamed_sql(text: str, names: Mapping[str, str]) -> str:

@@ -187,7 +187,7 @@ def short_length(folder: Path) -> int:
     """Return how many characters of an id name one alert among all that are in a folder; at least eight."""
     rows = (row for output in ALERT_OUTPUTS for row in output_rows(folder, output, ("alert_id",)))
     ids = sorted({row["alert_id"] for row in rows})
-    shared = (_shared(one, other) for one, other in pairwise(ids))
+    shared = (len(commonprefix(pair)) for pair in pairwise(ids))
     return max(_FEWEST, 1 + max(shared, default=0))
 
 
@@ -204,7 +204,7 @@ def full_alert_id(folder: Path, text: str) -> str:
     first, *others = sorted(alerts)
     if not others:
         return first
-    length = 1 + max(_shared(one, other) for one, other in pairwise([first, *others]))
+    length = 1 + max(len(commonprefix(pair)) for pair in pairwise([first, *others]))
     shown = [f"{alert_id[:length]} ({alerts[alert_id]})" for alert_id in [first, *others][:_SHOWN]]
     more = f" and {len(alerts) - _SHOWN:,} more" if len(alerts) > _SHOWN else ""
     message = (
@@ -212,10 +212,6 @@ def full_alert_id(folder: Path, text: str) -> str:
         "give more of the id"
     )
     raise BucketsError(message)
-
-
-def _shared(one: str, other: str) -> int:
-    return len(commonprefix((one, other)))
 
 
 def has_alerts(folder: Path) -> bool:
