@@ -99,9 +99,8 @@ def archived_rows(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema)
         kind = pa.decimal128(MOST_DIGITS, measure.scale)
         fields[name] = decimals_of(whole.to_numpy(zero_copy_only=False), valid, kind)
     if faults:
-        fields = {
-            name: pc.if_else(pa.array(~good), pa.scalar(None, values.type), values) for name, values in fields.items()
-        }
+        is_event = pa.array(good)
+        fields = {name: pc.if_else(is_event, each, pa.scalar(None, each.type)) for name, each in fields.items()}
     return pa.table(columns | fields)
 
 

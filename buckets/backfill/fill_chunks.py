@@ -78,7 +78,7 @@ class FillChunks:
     def end(self) -> int:
         """Return the number of the arrival after the newest chunk; 0 where there is none."""
         ready = self.ready()
-        return int(_metadata(self._table(ready - 1))[_END]) if ready else 0
+        return int(self._table(ready - 1).schema.metadata[_END]) if ready else 0
 
     def write(self, number: int, chunk: Chunk) -> None:
         """Write a chunk."""
@@ -98,7 +98,7 @@ class FillChunks:
     def read(self, number: int, shard: int) -> Piece:
         """Return the part of a chunk that is a shard's."""
         table = self._table(number)
-        metadata, at = _metadata(table), pc.index(table["shard"], shard).as_py()
+        metadata, at = table.schema.metadata, pc.index(table["shard"], shard).as_py()
         packed = None if at < 0 else table["packed"][at].as_py()
         return Piece(packed, int(metadata[_ROWS]), metadata[_LISTS].decode())
 
@@ -138,11 +138,6 @@ class ChunkFeed:
 def fills_folder(checkpoint: Path) -> Path:
     """Return where the chunks of all fills are."""
     return records_folder(checkpoint) / "fills"
-
-
-def _metadata(table: pa.Table) -> dict[bytes, bytes]:
-    metadata: dict[bytes, bytes] = table.schema.metadata
-    return metadata
 
 
 @dataclass(frozen=True)

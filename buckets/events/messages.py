@@ -195,9 +195,8 @@ def _read_json_keys(
         except ValueError as error:
             written.append(text)
             reasons[row] = str(error)
-    return read_events(
-        pa.record_batch({RAW: pa.array(written, pa.string()), BROKEN: pa.array(reasons, pa.string())}), schema
-    )
+    rows = pa.record_batch({RAW: pa.array(written, pa.string()), BROKEN: pa.array(reasons, pa.string())})
+    return read_events(rows, schema)
 
 
 def _as_field(text: str) -> str:

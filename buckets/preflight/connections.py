@@ -200,8 +200,7 @@ def _looks(path: Path, job: Job) -> Iterator[_Look]:
 def _source_files(path: Path, job: Job, source: FileSource) -> str:
     check_source(path, job)
     folder = source.folder
-    in_store = isinstance(folder, StorePath)
-    if not in_store and not os.access(folder, os.R_OK | (os.X_OK if folder.is_dir() else 0)):
+    if not isinstance(folder, StorePath) and not os.access(folder, os.R_OK | (os.X_OK if folder.is_dir() else 0)):
         message = f"source.path: {folder} may not be read; see who may"
         raise BucketsError(message)
     files = sorted(readable_files(folder, source.subfolders))
