@@ -178,8 +178,7 @@ def read_fills(checkpoint: Path) -> list[FillStatus]:
         if plan is None:
             begun.append(FillStatus(fill.rule_ids, group, waiting=waiting))
         else:
-            events = min(chunk * CHUNK_ROWS, plan.rows)
-            chunks = max(plan.chunks, chunk)
+            events, chunks = min(chunk * CHUNK_ROWS, plan.rows), max(plan.chunks, chunk)
             begun.append(FillStatus(fill.rule_ids, group, events, plan.rows, chunk, chunks, waiting))
     asked = [FillStatus((request.rule.rule_id,)) for request in BackfillRequests(checkpoint).read()]
     return begun + asked

@@ -25,7 +25,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4  # Of what `exposition` returns
 Status = Mapping[str, Any]
 Sample = tuple[tuple[str, ...], Any]
 """The values of the labels, and a number; of a histogram what `monitor.query_news.Histogram.to_json` returns."""
-Reader = Callable[[Status], Iterable[Sample]]  # Reads the numbers of a metric from a status
+Reader = Callable[[Status], Any]  # Reads of a status a number, numbers by one label, or samples; None for nothing
 _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
@@ -42,7 +42,7 @@ class Family:
     def of(self, status: Status) -> Metric:
         """Return the metric with the numbers of a status."""
         reader = _READERS.get(self.reads)
-        samples = _at_path(status, self.reads, bool(self.labels)) if reader is None else reader(status)
+        samples = _samples(_at_path(status, self.reads) if reader is None else reader(status), bool(self.labels))
         if self.kind == "histogram":
             histogram = HistogramMetricFamily(self.name, self.text, labels=self.labels)
             for labels, counted in samples:
@@ -56,24 +56,21 @@ class Family:
         return family
 
 
-def _at_path(status: Status, path: str, has_label: bool) -> Iterable[Sample]:
-    """Return the number at a path of a status, or numbers by one label; nothing where it is not there."""
+def _at_path(status: Status, path: str) -> Any:
+    """Return what is at a path of a status; None where nothing is."""
     value: Any = status
     for name in path.split("."):
         value = None if value is None else value.get(name)
-    if value is None:
+    return value
+
+
+def _samples(read: Any, has_labels: bool) -> Iterable[Sample]:
+    """Return a number, or numbers by one label, as samples; what are samples already as they are."""
+    if read is None:
         return []
-    return [((label,), number) for label, number in value.items()] if has_label else [((), value)]
-
-
-def one(read: Callable[[Status], Any]) -> Reader:
-    """Return what reads the only number of a metric; None where there is none."""
-    return lambda status: [] if (number := read(status)) is None else [((), number)]
-
-
-def named(read: Callable[[Status], dict[str, int | float]]) -> Reader:
-    """Return what reads numbers by one label."""
-    return lambda status: [((name,), number) for name, number in read(status).items()]
+    if not has_labels:
+        return [((), read)]
+    return [((label,), number) for label, number in read.items()] if isinstance(read, Mapping) else read
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ def _alerts(status: Status) -> Iterable[Sample]:
 
 
 def _of_groups(place: str, name: str) -> Reader:
-    return lambda status: [((group,), counts.get(name, 0)) for group, counts in status.get(place, {}).items()]
+    return lambda status: {group: counts.get(name, 0) for group, counts in status.get(place, {}).items()}
 
 
 def _fills(name: str) -> Reader:
@@ -136,11 +133,11 @@ def _fills(name: str) -> Reader:
                 by_group[fill["group"]] = by_group.get(fill["group"], 0) + fill[name]
         return by_group
 
-    return named(events)
+    return events
 
 
 def _processes(name: str) -> Reader:
-    return named(lambda status: {_PROCESSES[kind]: held[name] for kind, held in status["processes"].items()})
+    return lambda status: {_PROCESSES[kind]: held[name] for kind, held in status["processes"].items()}
 
 
 def last_batch_s(status: Status) -> float | None:
@@ -154,9 +151,9 @@ def last_progress_s(status: Status) -> float:
 
 
 _READERS: Mapping[str, Reader] = {
-    "started_s": one(lambda status: status["started_ms"] / 1000),
-    "last_batch_s": one(last_batch_s),
-    "last_progress_s": one(last_progress_s),
+    "started_s": lambda status: status["started_ms"] / 1000,
+    "last_batch_s": last_batch_s,
+    "last_progress_s": last_progress_s,
     "outcomes": _outcomes,
     "alerts": _alerts,
     "lag": lambda status: [((topic, partition), lag) for topic, partition, lag in status["query"]["behind"]],
@@ -164,18 +161,18 @@ _READERS: Mapping[str, Reader] = {
     "several": _of_groups("partitions", "several"),
     "new_keys": _of_groups("keys", "new"),
     "evicted_keys": _of_groups("keys", "evicted"),
-    "rule_states": named(lambda status: {state.lower(): n for state, n in status["rules"]["states"].items()}),
-    "rules_followed": one(lambda status: int(status["rules_fault"] is None)),
-    "schema_version": one(lambda status: schema_news(status).get("version")),
-    "schema_followed": one(lambda status: int(news["fault"] is None) if (news := schema_news(status)) else None),
+    "rule_states": lambda status: {state.lower(): n for state, n in status["rules"]["states"].items()},
+    "rules_followed": lambda status: int(status["rules_fault"] is None),
+    "schema_version": lambda status: schema_news(status).get("version"),
+    "schema_followed": lambda status: int(news["fault"] is None) if (news := schema_news(status)) else None,
     "fills": _fills("events"),
     "fills_expected": _fills("of"),
     "process_memory": _processes("resident_bytes"),
     "process_threads": _processes("threads"),
     "process_fds": _processes("descriptors"),
-    "shortages": one(lambda status: len(status["shortages"])),
+    "shortages": lambda status: len(status["shortages"]),
     "requests": lambda status: [((page, str(code)), n) for (page, code), n in status["requests"].items()],
-    "build": lambda _: [((own_version(),), 1)],
+    "build": lambda _: {own_version(): 1},
 }
 _DECLARED: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(resource("metrics/families.yaml").read_bytes())
 JOB, AUDIT, CONSOLE, SERVE = (
