@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +186,7 @@ def short_length(folder: Path) -> int:
     """Return how many characters of an id name one alert among all that are in a folder; at least eight."""
     rows = (row for output in ALERT_OUTPUTS for row in output_rows(folder, output, ("alert_id",)))
     ids = sorted({row["alert_id"] for row in rows})
-    shared = (len(commonprefix(pair)) for pair in pairwise(ids))
+    shared = (_shared(one, other) for one, other in pairwise(ids))
     return max(_FEWEST, 1 + max(shared, default=0))
 
 
@@ -204,7 +203,7 @@ def full_alert_id(folder: Path, text: str) -> str:
     first, *others = sorted(alerts)
     if not others:
         return first
-    length = 1 + max(len(commonprefix(pair)) for pair in pairwise([first, *others]))
+    length = 1 + max(_shared(one, other) for one, other in pairwise([first, *others]))
     shown = [f"{alert_id[:length]} ({alerts[alert_id]})" for alert_id in [first, *others][:_SHOWN]]
     more = f" and {len(alerts) - _SHOWN:,} more" if len(alerts) > _SHOWN else ""
     message = (
@@ -212,6 +211,11 @@ def full_alert_id(folder: Path, text: str) -> str:
         "give more of the id"
     )
     raise BucketsError(message)
+
+
+def _shared(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def has_alerts(folder: Path) -> bool:
