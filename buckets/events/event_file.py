@@ -209,7 +209,8 @@ def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[s
         reason = f"the header line is not valid {schema.csv.encoding_name}"
     except ValueError as error:
         reason = str(error)
-    raise bad_source(f"{path}:{number}", reason)
+    message = f"events {path}:{number}: {reason}"
+    raise BucketsError(message)
 
 
 def _check_utf8(path: Path, remedy: str) -> None:
