@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from buckets.engine.batch.dead_letters import arrival, ascend
 from buckets.events import arrivals
-from buckets.events.arrivals import EventColumns, ParsedRows, convert, derived_column, field_column
+from buckets.events.arrivals import ParsedRows, convert, derived_column, field_column
 from buckets.events.conversion import column_types
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
@@ -74,8 +74,7 @@ def of_batch(rows: pa.Table, batch_id: int) -> pa.Table:
 def archived_rows(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema) -> pa.Table:
     """Turn arrivals, and what they have been parsed to, into rows of the archive without numbers."""
     events, faults, names = parsed.every, parsed.own_faults, rows.schema.names
-    good = np.ones(len(events), np.bool_)
-    good[list(faults)] = False
+    good = arrivals.good_rows(len(events), faults)
     reasons = raw = pa.nulls(len(events), pa.string())
     if faults:
         written = rows.column(arrivals.RAW).to_pylist() if arrivals.RAW in names else [None] * len(events)
@@ -91,15 +90,6 @@ def archived_rows(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema)
         RAW: raw,
         JUDGED: rows.column(arrivals.JUDGED) if arrivals.JUDGED in names else pa.nulls(len(events), pa.bool_()),
     }
-    fields = _fields(events, good, schema)
-    if faults:
-        fields = {
-            name: pc.if_else(pa.array(~good), pa.scalar(None, values.type), values) for name, values in fields.items()
-        }
-    return pa.table(columns | fields)
-
-
-def _fields(events: EventColumns, good: np.ndarray, schema: EventSchema) -> dict[str, pa.Array]:
     times = pa.array(events.times_ms * good).cast(pa.timestamp("ms", "UTC")).cast(TIME)
     fields: dict[str, pa.Array] = {schema.event_id: events.event_id, schema.event_time.field: times}
     fields |= events.attributes
@@ -108,7 +98,10 @@ def _fields(events: EventColumns, good: np.ndarray, schema: EventSchema) -> dict
         whole, valid = scaled.fill_null(0), scaled.is_valid().to_numpy(zero_copy_only=False)
         kind = pa.decimal128(MOST_DIGITS, measure.scale)
         fields[name] = decimals_of(whole.to_numpy(zero_copy_only=False), valid, kind)
-    return fields
+    if faults:
+        is_event = pa.array(good)
+        fields = {name: pc.if_else(is_event, each, pa.scalar(None, each.type)) for name, each in fields.items()}
+    return pa.table(columns | fields)
 
 
 def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
@@ -117,14 +110,13 @@ def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]
     present = {
         name: own for name, own in optional.items() if own in rows.column_names and rows[own].null_count < len(rows)
     }
+    fields = {field_column(index): name for index, name in enumerate(schema.field_names)}
+    fields |= {derived_column(index): name for index, name in enumerate(schema.derive)}
     for piece in rows.to_batches(max_chunksize=MOST_ROWS):
         columns = {name: piece.column(own) for name, own in (_OWN | present).items()}
-        for index, name in enumerate(schema.field_names):
+        for column, name in fields.items():
             there = name in piece.schema.names
-            columns[field_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
-        for index, name in enumerate(schema.derive):
-            there = name in piece.schema.names
-            columns[derived_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
+            columns[column] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
         yield pa.record_batch(columns)
 
 

@@ -1,6 +1,6 @@
 """Reads a Delta table in the order of its arrival column, and opens files or tables of events without Spark."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from buckets.delta.whole_table import is_table, open_table, query, quoted_column, readable, sql_text
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns, without_column
+from buckets.events.bad_rows import bad_source
 from buckets.events.event_file import file_arrivals, lacking, open_event_file
 from buckets.events.field_paths import containers, path_of, reachable, type_of
 from buckets.events.message_fields import as_declared, schema_to_read, told
@@ -25,38 +26,6 @@ _MOST_ROWS = 2_000_000  # Rows that are read at once, about
 _ORDER = "__order__"
 
 
-class OrderedRows:
-    """The rows of a table that have an order, by it."""
-
-    def __init__(self, path: str, arrival: str, ids: Sequence[str]) -> None:
-        """Read the order of all rows: by the column `arrival`, and those that share a value of it by `ids`."""
-        self._table, self._named = open_table(path), f"events {path}"
-        columns = pa.schema(self._table.schema().to_arrow())
-        # Lists of structs have no order.
-        there = [name for name in reachable(ids, columns) if name in ids and not is_array(name)]
-        self._sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in there)])
-        name, kind, order = _field_sql(arrival, columns), type_of(arrival, columns), "{}"
-        if kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-            order = "arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
-        # The order of rows, as Spark has it: whole numbers, or microseconds.
-        self._order = f"arrow_cast({order.format(name)}, 'Int64')"
-        ordered = f"select {self._order} as o from rows where {name} is not null order by o"
-        self._orders = query(self._table, ordered, self._named)["o"].to_numpy()
-
-    def __len__(self) -> int:
-        return len(self._orders)
-
-    def all(self) -> Iterator[pa.Table]:
-        """Yield all rows, in pieces of about two million."""
-        first, end = 0, len(self)
-        while first < end:
-            last = int(self._orders[min(first + _MOST_ROWS, end) - 1])
-            at = int(self._orders[first])
-            sql = f"select *, {self._order} as {_ORDER} from rows where {self._order} between {at} and {last}"
-            yield query(self._table, f"{sql} order by {self._sorted_by}", self._named)
-            first = int(np.searchsorted(self._orders, last, "right"))
-
-
 def _field_sql(name: str, columns: pa.Schema) -> str:
     """Return a column, or the field to which a path leads, in SQL, which counts elements of lists from 1."""
     outermost, *inside = [name] if name in columns.names else path_of(name)
@@ -64,8 +33,8 @@ def _field_sql(name: str, columns: pa.Schema) -> str:
     return quoted_column(str(outermost)) + "".join(steps)
 
 
-def arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
-    """Return rows of `OrderedRows` in the form of `events.arrivals`."""
+def _arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
+    """Return rows that have the column of their order in the form of `events.arrivals`."""
     order, readable = rows[_ORDER].combine_chunks(), schema_to_read(schema)
     wanted = {*readable.field_names, *containers(readable.field_names)}
     declared = [name for name in rows.column_names if name in wanted]
@@ -108,8 +77,7 @@ def open_events(
         found = (open_event_file(file, schema) for file in files if file.stat().st_size)
         opened = [replace(file, folder=path) for file in found]
     if not opened:
-        message = f"events {path}: no files with events in this folder; name a file, a folder of files or a Delta table"
-        raise BucketsError(message)
+        raise bad_source(path, "no files with events in this folder; name a file, a folder of files or a Delta table")
     gone = lacking(opened, schema, needed)
     if gone:
         say(f"events {path}: {gone}")
@@ -119,7 +87,8 @@ def open_events(
 def _delta_arrivals(
     path: Path, schema: EventSchema, arrival: str | None, say: Callable[[str], None], needed: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    with readable(f"events {path}"):
+    named = f"events {path}"
+    with readable(named):
         table = open_table(path)
     columns = pa.schema(table.schema().to_arrow())
     names, times = reachable(schema.all_names, columns), schema.spellings(schema.event_time.field)
@@ -127,20 +96,32 @@ def _delta_arrivals(
     check_columns(names, schema, str(path), arrival)
     gone = without_column(names, schema, needed)
     if gone:
-        say(f"events {path}: {gone}")
+        say(f"{named}: {gone}")
     if schema.identity.row:
-        message = f"events {path}: rows of a Delta table have no number, so {ROW_IDS}"
-        raise BucketsError(message)
-    kind = type_of(arrival, columns)
+        raise bad_source(path, f"rows of a Delta table have no number, so {ROW_IDS}")
+    kind, column = type_of(arrival, columns), _field_sql(arrival, columns)
     if kind is None or not can_order(kind):
-        message = (
-            f"events {path}: column {arrival!r} is of type {kind} and cannot order rows; name a column of whole "
-            "numbers, dates or timestamps"
-        )
-        raise BucketsError(message)
-    rows, there = OrderedRows(str(path), arrival, schema.id_names), table.count()
-    if len(rows) < there:
-        message = f"events {path}: column {arrival!r} is null in {there - len(rows):,} rows, which then have no order"
-        raise BucketsError(message)
-    pieces = (table.slice(start, MOST_ROWS) for table in rows.all() for start in range(0, len(table), MOST_ROWS))
-    return (arrivals_in_order(piece, schema) for piece in pieces)
+        reason = f"column {arrival!r} is of type {kind} and cannot order rows"
+        raise bad_source(path, f"{reason}; name a column of whole numbers, dates or timestamps")
+    # The order of rows, as Spark has it: whole numbers, or microseconds.
+    is_moment = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    order = f"arrow_cast({column}, 'Timestamp(Microsecond, Some(\"UTC\"))')" if is_moment else column
+    order = f"arrow_cast({order}, 'Int64')"
+    ordered = f"select {order} as o from rows where {column} is not null order by o"
+    orders, rows = query(table, ordered, named)["o"].to_numpy(), table.count()
+    if len(orders) < rows:
+        raise bad_source(path, f"column {arrival!r} is null in {rows - len(orders):,} rows, which then have no order")
+    # Rows that share a place come by their ids; lists of structs have no order.
+    ids = [name for name in reachable(schema.id_names, columns) if name in schema.id_names and not is_array(name)]
+    sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in ids)])
+
+    def tables() -> Iterator[pa.Table]:
+        first = 0
+        while first < rows:
+            at, last = int(orders[first]), int(orders[min(first + _MOST_ROWS, rows) - 1])
+            sql = f"select *, {order} as {_ORDER} from rows where {order} between {at} and {last}"
+            yield query(table, f"{sql} order by {sorted_by}", named)
+            first = int(np.searchsorted(orders, last, "right"))
+
+    pieces = (each.slice(start, MOST_ROWS) for each in tables() for start in range(0, len(each), MOST_ROWS))
+    return (_arrivals_in_order(piece, schema) for piece in pieces)

@@ -1,21 +1,130 @@
-"""The history of a job: what it has archived, the records of these batches, and events that are looked up."""
+"""The history of a job: what it has archived, what each of these batches was scored with, and events looked up in it.
 
-from collections.abc import Collection, Mapping
+A batch was scored with rules, lists and settings, under the names that fields had then.
+"""
+
+import copy
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from buckets.archive.archive import Archive
 from buckets.archive.archive_writer import ARCHIVE
 from buckets.archive.arrived_rows import ARRIVAL, FAULT
-from buckets.archive.recorded_batches import RecordedBatches
+from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import Terms
+from buckets.checkpoint.list_versions import PinnedLists
 from buckets.checkpoint.record_files import OwnedFolder
+from buckets.config.engine import EngineSettings
 from buckets.config.job import Job
 from buckets.delta.whole_table import in_ms, is_in, last_number, quoted_column
 from buckets.errors import BucketsError
+from buckets.lists.index import NO_LISTS, Lists
+from buckets.rules.filter import renamed_filter
+from buckets.rules.renaming import Names, renamed_rules
+from buckets.rules.role import renamed_field
 from buckets.stores.location import location
 from buckets.verdicts.confirmed import FindEvents
+
+
+def _renamed_engine(engine: EngineSettings, names: Names) -> EngineSettings:
+    """Return settings whose precision of groups names their fields."""
+    groups = tuple(
+        group.model_copy(
+            update={
+                "group_by": tuple(renamed_field(field, names) for field in group.group_by),
+                "where": renamed_filter(group.where, names),
+            }
+        )
+        for group in engine.precision.groups
+    )
+    return engine.model_copy(update={"precision": engine.precision.model_copy(update={"groups": groups})})
+
+
+class RecordedBatches:
+    """The records of a checkpoint, for good.
+
+    Attributes:
+        cuts: of the batches that are written, by number.
+        before: the last batch before them, which could not be archived; None where there is none.
+        after: the number of the last batch, where the archive ends before it; None where it does not.
+        rule_set: returns a version of the rules.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._checkpoint = Checkpoint(checkpoint)
+        self.cuts = self._checkpoint.cuts.read()
+        self.before: BatchEnd | None = None
+        self.after: int | None = None
+        if not self.cuts:
+            message = f"checkpoint {checkpoint} has no record of a batch yet; let the job score a first one"
+            raise BucketsError(message)
+        terms = self._checkpoint.batches.all_terms()
+        self._terms_from, self._terms = list(terms), list(terms.values())
+        self._names: Names = {}
+        self.rule_set = self._as_written = lru_cache(maxsize=64)(self._checkpoint.versions.rule_set)
+        self._lists = lru_cache(maxsize=8)(lambda versions: PinnedLists(self._checkpoint.lists, dict(versions)))
+
+    def __reduce__(self) -> tuple[Callable[..., "RecordedBatches"], tuple[Path, Names]]:
+        """Travel as the place of the records, which are read there again."""
+        return _read_again, (self._checkpoint.path, self._names)
+
+    def __copy__(self) -> "RecordedBatches":
+        """Return the same records, which are not read again."""
+        copied = object.__new__(RecordedBatches)
+        vars(copied).update(vars(self))
+        return copied
+
+    def since(self, batch_id: int | None) -> "RecordedBatches":
+        """Return the records from a batch on; None for all of them."""
+        if batch_id is None or batch_id <= self.cuts[0].batch_id:
+            return self
+        later = copy.copy(self)
+        later.cuts = [cut for cut in self.cuts if cut.batch_id >= batch_id]
+        later.before = next(cut for cut in reversed(self.cuts) if cut.batch_id < batch_id)
+        return later
+
+    def until(self, batch_id: int) -> "RecordedBatches":
+        """Return the records up to a batch, with which the archive ends."""
+        earlier = copy.copy(self)
+        earlier.after = self.cuts[-1].batch_id if self.cuts[-1].batch_id > batch_id else None
+        earlier.cuts = [cut for cut in self.cuts if cut.batch_id <= batch_id]
+        return earlier
+
+    def under(self, names: Names) -> "RecordedBatches":
+        """Return the same where all batches name fields alike: by what each name stands for, unless that is itself."""
+        renamed = copy.copy(self)
+        renamed._names = names
+        renamed.rule_set = lru_cache(maxsize=64)(lambda version: renamed_rules(self._as_written(version), names))
+        return renamed
+
+    def terms(self, batch_id: int) -> Terms:
+        """Return the terms of a batch."""
+        index = bisect_right(self._terms_from, batch_id) - 1
+        if index < 0:
+            message = (
+                f"checkpoint {self._checkpoint.path} has no record of the terms of batch {batch_id}; restore "
+                "buckets/terms from a copy of it"
+            )
+            raise BucketsError(message)
+        terms, names = self._terms[index], self._names
+        if not names:
+            return terms
+        schema, engine = terms.event_schema.renamed(names), _renamed_engine(terms.engine, names)
+        return terms.model_copy(update={"event_schema": schema, "engine": engine})
+
+    def lists(self, cut: BatchEnd) -> Lists:
+        """Return the lists as a batch saw them: the same object as long as they are the same."""
+        return self._lists(tuple(cut.lists.items())) if cut.lists else NO_LISTS
+
+
+def _read_again(checkpoint: Path, names: Names) -> RecordedBatches:
+    recorded = RecordedBatches(checkpoint)
+    return recorded.under(names) if names else recorded
 
 
 def archive_of(job: Job) -> Archive:

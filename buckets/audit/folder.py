@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from buckets.audit.tables import TRANSACTIONS, tables_of
+from buckets.audit.tables import TRANSACTIONS, audit_tables
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.record_files import OwnedFolder, RecordFiles
 from buckets.checkpoint.source_offsets import lock_file, records_folder, spark_folder
@@ -89,7 +89,7 @@ class AuditFolder:
         self._owned.is_of(self._written()["id"] if self._audit.exists() else None)
         if not any((self.spark_checkpoint / "offsets").glob("[0-9]*")):
             return
-        gone = [table for table in tables_of(self._written()["topics"]) if not self.has_table(table)]
+        gone = [table for table in audit_tables(self._written()["topics"].values()) if not self.has_table(table)]
         if gone:
             message = (
                 f"audit {self.tables} does not hold the table {gone[0]} that checkpoint {self.checkpoint} has filled; "

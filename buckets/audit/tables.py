@@ -3,7 +3,7 @@
 A message is read by the schema of its output. One that does not fit is kept as it came, with a `fault` that says why.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -110,20 +110,16 @@ _UNREADABLE_TABLE = Table(
 )
 
 
-def audit_tables(topics: Iterable[str], largest_scale: int = 0) -> dict[str, Table]:
+def audit_tables(names: Collection[str], largest_scale: int = 0) -> dict[str, Table]:
     """Return the tables of outputs and of verdicts with that of what cannot be read, and that of transactions.
 
-    `largest_scale` is that of the event schema, where values have more digits than usual.
+    Those of outputs and verdicts are there if they are among the names. `largest_scale` is that of the event schema,
+    where values have more digits than usual.
     """
     scale = max(largest_scale, USUAL_SCALE)
-    read = [_output_table(topic, USUAL_SCALE if topic == VERDICTS else scale) for topic in topics]
+    read = [_output_table(name, USUAL_SCALE if name == VERDICTS else scale) for name in PUBLISHED if name in names]
     tables = [*read, _TRANSACTIONS_TABLE, *([_UNREADABLE_TABLE] if read else [])]
     return {table.name: table for table in tables}
-
-
-def tables_of(topics: Mapping[str, str], largest_scale: int = 0) -> dict[str, Table]:
-    """Return the tables of topics that are kept, given the name of the table of each; as `audit_tables`."""
-    return audit_tables((name for name in PUBLISHED if name in topics.values()), largest_scale)
 
 
 def _output_table(output: str, largest_scale: int) -> Table:
@@ -146,7 +142,7 @@ def _output_table(output: str, largest_scale: int) -> Table:
     )
 
 
-_FIRST_BYTE = b"\0"
+_FIRST_BYTE = b"\0"  # Of the prefix of a registry, and never of JSON
 
 
 @dataclass(frozen=True)
@@ -156,10 +152,6 @@ class BinaryValues:
     written_in: BinaryFormat  # the format of those that are no JSON
     checkpoint: Path  # of the audit, which keeps the schemas that it has asked for
     ask: SchemaOf  # asks the registry for the schema of a number
-
-    def reads(self, output: str, value: bytes | None) -> bool:
-        """Return whether a value is one of results behind the prefix of a registry, which JSON never is."""
-        return value is not None and output in TOPICS and value.startswith(_FIRST_BYTE)
 
     def shown(self, output: str, value: bytes) -> dict[str, Any]:
         """Return what JSON shows of a message of an output.
@@ -263,7 +255,7 @@ def read_message(table: Table, value: bytes | None, binary: "BinaryValues | None
         ValueError: it does not fit the schema, or what every row of the table fulfils.
     """
     assert table.contract is not None
-    if binary is not None and value is not None and binary.reads(table.name, value):
+    if binary is not None and table.name in TOPICS and value is not None and value.startswith(_FIRST_BYTE):
         row = table.contract.row_of(binary.shown(table.name, value))
     else:
         row = table.contract.read(value)

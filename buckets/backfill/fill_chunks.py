@@ -78,7 +78,7 @@ class FillChunks:
     def end(self) -> int:
         """Return the number of the arrival after the newest chunk; 0 where there is none."""
         ready = self.ready()
-        return int(_metadata(self._table(ready - 1))[_END]) if ready else 0
+        return int(self._table(ready - 1).schema.metadata[_END]) if ready else 0
 
     def write(self, number: int, chunk: Chunk) -> None:
         """Write a chunk."""
@@ -98,7 +98,7 @@ class FillChunks:
     def read(self, number: int, shard: int) -> Piece:
         """Return the part of a chunk that is a shard's."""
         table = self._table(number)
-        metadata, at = _metadata(table), pc.index(table["shard"], shard).as_py()
+        metadata, at = table.schema.metadata, pc.index(table["shard"], shard).as_py()
         packed = None if at < 0 else table["packed"][at].as_py()
         return Piece(packed, int(metadata[_ROWS]), metadata[_LISTS].decode())
 
@@ -140,11 +140,6 @@ def fills_folder(checkpoint: Path) -> Path:
     return records_folder(checkpoint) / "fills"
 
 
-def _metadata(table: pa.Table) -> dict[bytes, bytes]:
-    metadata: dict[bytes, bytes] = table.schema.metadata
-    return metadata
-
-
 @dataclass(frozen=True)
 class FillStatus:
     """How far the history of a group is filled in."""
@@ -183,8 +178,7 @@ def read_fills(checkpoint: Path) -> list[FillStatus]:
         if plan is None:
             begun.append(FillStatus(fill.rule_ids, group, waiting=waiting))
         else:
-            events = min(chunk * CHUNK_ROWS, plan.rows)
-            chunks = max(plan.chunks, chunk)
+            events, chunks = min(chunk * CHUNK_ROWS, plan.rows), max(plan.chunks, chunk)
             begun.append(FillStatus(fill.rule_ids, group, events, plan.rows, chunk, chunks, waiting))
     asked = [FillStatus((request.rule.rule_id,)) for request in BackfillRequests(checkpoint).read()]
     return begun + asked

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from buckets.config.engine import EngineSettings
-from buckets.config.source import KINDS, KeyFormat
+from buckets.config.source import KINDS
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.decoded import PinnedProtobuf
-from buckets.events.schema import EventSchema
+from buckets.events.schema import EventSchema, KeyFormat
 from buckets.timeline.codec import CODEC_VERSION
 
 if TYPE_CHECKING:  # Workers read terms, and know no job.
@@ -282,7 +282,7 @@ class Terms(BaseModel):
             isolation=settings.kafka.isolation if settings.kafka and settings.source.has_topics else None,
             avro_schema=job.avro_schema,
             protobuf=protobuf,
-            key_format=job.key_format,
+            key_format=settings.source.key_format,
             unjudged=settings.source.unjudged,
         )
 

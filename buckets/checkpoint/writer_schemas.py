@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.record_files import NumberedRecords, RecordFiles, reader_of
-from buckets.events.decoded import WriterSchema
-from buckets.events.messages import PinnedSchemas, SchemaOf
+from buckets.events.decoded import PinnedProtobuf, WriterSchema
+from buckets.events.messages import SchemaOf
 from buckets.files import write_first
 
 if TYPE_CHECKING:  # Workers write schemas, and know no job.
@@ -63,10 +63,9 @@ class RegisteredSchemas:
         return schema
 
 
-def newest_pinned(job: "Job") -> PinnedSchemas:
-    """Return the pinned schemas of the newest batch; those of the job where there is none yet. Raises likewise."""
+def newest_protobuf(job: "Job") -> PinnedProtobuf:
+    """Return what the newest batch reads Protobuf by; that of the job where there is none yet. Raises likewise."""
     source = job.settings.source
-    if "protobuf" not in (source.format, source.key_format):
-        return job
-    terms = BatchRecords(job.checkpoint).all_terms()
-    return terms[max(terms)] if terms else job
+    terms = BatchRecords(job.checkpoint).all_terms() if "protobuf" in (source.format, source.key_format) else {}
+    pinned = terms[max(terms)].protobuf if terms else job.protobuf
+    return pinned or PinnedProtobuf()

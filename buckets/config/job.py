@@ -16,7 +16,7 @@ from buckets.config.environment import Settings, from_environment
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import list_faults
 from buckets.config.settings import JobSettings
-from buckets.config.source import CsvSource, KeyFormat
+from buckets.config.source import CsvSource
 from buckets.errors import BucketsError, ConfigurationError, Fault, Outage, as_errors, refuse
 from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, ROW_IDS, EventSchema, load_event_schema
@@ -60,16 +60,6 @@ class Job(BaseModel):
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
     path: Path | None = None
-
-    @property
-    def key_format(self) -> KeyFormat:
-        """How the keys of messages are written."""
-        return self.settings.source.key_format
-
-    @property
-    def unjudged(self) -> tuple[str, ...]:
-        """The topics whose events only fill timelines."""
-        return self.settings.source.unjudged
 
     @classmethod
     def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":

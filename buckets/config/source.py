@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, model_val
 
 from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
+from buckets.events.schema import KeyFormat
 from buckets.events.source_files import FileFormat
 from buckets.stores.location import location
 
@@ -70,7 +71,6 @@ class TopicSelection:
 
 _WITH_SCHEMAS = ("avro", "protobuf")  # Formats whose values cannot be read without a schema
 PartOfMessage = Literal["value", "key"]
-KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
 
 

@@ -9,8 +9,8 @@ timelines.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -140,9 +140,10 @@ class EventColumns:
         """Return the events of rows that have no fault."""
         if not faults:
             return self
-        good = _good(len(self), faults)
+        good = good_rows(len(self), faults)
         mask = pa.array(good)
-        return EventColumns(
+        return replace(
+            self,
             source=self.source.filter(mask),
             source_order=self.source_order[good],
             position=self.position[good],
@@ -152,7 +153,6 @@ class EventColumns:
             measures={name: values.filter(mask) for name, values in self.measures.items()},
             ingested_ms=None if self.ingested_ms is None else self.ingested_ms.filter(mask),
             judged=None if self.judged is None else self.judged.filter(mask),
-            times=self.times,
             rounded={name: rounded[good] for name, rounded in self.rounded.items()},
         )
 
@@ -250,7 +250,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], c
         measures={name: measures[name] for name in schema.measures},
         ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
         judged=rows.column(JUDGED) if JUDGED in rows.schema.names else None,
-        times=times.counts(_good(len(rows), faults)) if counts else Counter(),
+        times=times.counts(good_rows(len(rows), faults)) if counts else Counter(),
         rounded=rounded,
     )
     return ParsedRows(every, faults, own_faults)
@@ -261,7 +261,8 @@ def _rows(mask: pa.BooleanArray) -> Iterable[int]:
     return np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist()
 
 
-def _good(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
+def good_rows(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
+    """Return which of so many rows have no fault."""
     good = np.ones(rows, np.bool_)
     good[list(faults)] = False
     return good
@@ -288,15 +289,17 @@ def events_json(
 
     `fields` has attributes and arrays in their type, and measures as scaled integers; those not at hand are left out.
     """
-    columns = [_json_column(schema.event_id, event_ids), _json_column(schema.event_time.field, times_ms)]
+    columns: dict[str, Iterable[Any]] = {schema.event_id: event_ids, schema.event_time.field: times_ms}
     for name, values in fields.items():
         measure = schema.measures.get(name)
         if measure is not None:
             values = [None if value is None else format_scaled(value, measure.scale) for value in values]
-        columns.append(_json_column(name, values))
-    return [f"{{{', '.join(texts)}}}" for texts in zip(*columns, strict=True)]
+        columns[name] = values
+    texts = {name: [_WRITERS.get(type(value), write_json)(value) for value in each] for name, each in columns.items()}
+    return [*json_objects(texts)]
 
 
-def _json_column(name: str, values: Iterable[Any]) -> list[str]:
-    start = f"{encode_basestring(name)}: "
-    return [start + _WRITERS.get(type(value), write_json)(value) for value in values]
+def json_objects(fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield rows as JSON objects, from the JSON of each field of all rows."""
+    template = ", ".join(f"{write_json(name).replace('%', '%%')}: %s" for name in fields)
+    yield from map(f"{{{template}}}".__mod__, zip(*fields.values(), strict=True))

@@ -8,7 +8,7 @@ Whatever reads events tells of such rows in the one form of `BadRows.text`:
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,7 +77,9 @@ class BadRows:
         if self.bad:
             yield self.text
         if self.rounded:
-            yield rounded_text(self.rounded)
+            measures = ", ".join(f"{count:,} of {quoted(name)}" for name, count in self.rounded.items())
+            values = counted(self.rounded.total(), "value")
+            yield f"{values} rounded half-even to the scale of the measure: {measures}"
 
     def as_json(self) -> list[dict[str, Any]]:
         """Return the reasons as values that JSON knows."""
@@ -93,13 +95,6 @@ class BadRows:
 def bad_source(path: object, reason: str) -> BucketsError:
     """Return the error that says what is wrong with a source of events as a whole."""
     return BucketsError(f"events {path}: {reason}")
-
-
-def rounded_text(rounded: Mapping[str, int]) -> str:
-    """Say how many values of each measure were rounded."""
-    values = counted(sum(rounded.values()), "value")
-    measures = ", ".join(f"{count:,} of {quoted(name)}" for name, count in rounded.items())
-    return f"{values} rounded half-even to the scale of the measure: {measures}"
 
 
 def _kind(reason: str) -> str:

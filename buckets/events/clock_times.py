@@ -5,8 +5,8 @@ A whole column is read by Arrow where that is sure to read as Python does; other
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
-from typing import Final, Literal, NamedTuple
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ from buckets.moment import parse_moment_ms, time_text
 from buckets.time_zone import local_ms
 
 Faults = dict[int, str]  # By row, why its value does not fit
-_PER_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 
 def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
@@ -31,7 +30,7 @@ def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
     if column.type.unit == "ns":
         whole, finer = np.divmod(units, 1000)
     else:
-        factor = _PER_US[column.type.unit]
+        factor = PER_SECOND["us"] // PER_SECOND[column.type.unit]
         most = np.iinfo(np.int64).max // factor
         # What is clipped here is in years that are not written anyway.
         whole, finer = np.clip(units, -most, most) * factor, np.zeros_like(units)
@@ -128,9 +127,9 @@ def _each(texts: list[str], read: Callable[[str], datetime]) -> WrittenTimes:
     return times
 
 
-def shown(text: str) -> str:
-    """Return a text as messages show it."""
-    whole = repr(text)
+def shown(value: Any) -> str:
+    """Return a value as messages show it."""
+    whole = str(value) if isinstance(value, date) else repr(value)
     return whole if len(whole) <= _SHOWN else whole[:_SHOWN] + "…"
 
 
@@ -140,11 +139,6 @@ def _iso(text: str) -> datetime:
     except ValueError:
         message = f"{shown(text)} is not an ISO-8601 time"
         raise ValueError(message) from None
-
-
-def is_iso(text: str) -> bool:
-    """Return whether a text is a time in ISO 8601."""
-    return not _each([text], _iso).faults
 
 
 def _formatted(text: str, form: str) -> datetime:

@@ -17,8 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from buckets.duration import DAY_MS
 from buckets.events import conversion
-from buckets.events.decoded import decimals, fitted
+from buckets.events.decoded import YEAR_10000_S, decimals, fitted
 from buckets.events.field_paths import Path, name_of, path_of, steps_of, walk
 from buckets.events.json_events import Fields, read_object
 from buckets.events.json_records import json_text
@@ -37,8 +38,6 @@ _PER_MS = {
 }
 """How many ticks of a time are a millisecond."""
 _OF_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
-_DAY_MS = 86_400_000
-_MOST_TICKS_MS = 253_402_300_800_000  # The end of the year 9999: what is further away has no text in ISO 8601
 _INTEGER = re.compile(r"-?\d{1,40}", re.ASCII)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 
@@ -168,8 +167,8 @@ def _time_text(meaning: str, schema: EventSchema, value: Any) -> str:
         if ticks is None:
             message = f"{short_line(repr(value))} is not a number, as a time of type {meaning} is"
             raise ValueError(message)
-        time_ms = ticks * _DAY_MS if meaning in _OF_DAYS else ticks // _PER_MS[meaning]
-    if abs(time_ms) >= _MOST_TICKS_MS:
+        time_ms = ticks * DAY_MS if meaning in _OF_DAYS else ticks // _PER_MS[meaning]
+    if abs(time_ms) >= YEAR_10000_S * 1000:
         message = f"{short_line(repr(value))} is an absurd time: outside {declared.limits}"
         raise ValueError(message)
     moments, _ = fitted(declared.field, pa.array([time_ms], pa.timestamp("ms", "UTC")), {}, schema)

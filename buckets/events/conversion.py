@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import date
 from decimal import ROUND_DOWN, ROUND_FLOOR
 from functools import partial
 from typing import Any, NoReturn
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.arrays import Flags, Int64s
-from buckets.events.clock_times import PER_SECOND, Faults, fitting_unit, is_iso, moment_text, read_texts, unit_hint
+from buckets.events.clock_times import PER_SECOND, Faults, fitting_unit, moment_text, read_texts, shown, unit_hint
 from buckets.events.schema import AttributeType, EventSchema, EventTime, Measure
 from buckets.json_text import write_json
 from buckets.list_columns import element_type, list_of, plain_list
@@ -42,7 +41,6 @@ FEW = 32  # Up to so many values are looked at one by one, which takes less than
 _MOST_DIGITS = len(str(INT64_MAX))
 _MOST_DIGITS_OF_TIME = 21
 _DIGITS_OF_FLOATS = {16: 11, 32: 24, 64: 53}  # By the bits of binary floating point, the binary digits that it keeps
-_SHOWN = 40
 ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 """What attributes and elements of arrays are in Arrow, by their declared type."""
 MOST_ELEMENTS = 10_000  # Elements of an array in one event
@@ -53,11 +51,6 @@ TIMES, COUNTED, WITHOUT_ZONE, TWICE, SKIPPED = "times", "counted", "without_zone
 MISFITS = {unit: f"fits_{unit}" for unit in PER_SECOND}  # The same of absurd times, by the unit that would fit
 _MOST_S = INT64_MAX // 1000
 _PLACES = {"s": 3, "ms": 0, "us": -3, "ns": -6}  # By unit, where the point of a number moves to make ms of it
-
-
-def _shown(value: Any) -> str:
-    text = str(value) if isinstance(value, date) else repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def _each(given: Iterable[Any], convert: Callable[[Any], Any], filler: Any) -> tuple[list[Any], Faults]:
@@ -133,7 +126,7 @@ def _text_of(value: Any) -> str:
             return value.decode()
         except UnicodeDecodeError:
             pass
-    message = f"{_shown(value)} is not text"
+    message = f"{shown(value)} is not text"
     raise ValueError(message)
 
 
@@ -209,7 +202,7 @@ def _whole_number(text: str) -> int:
         integer, whole = integer_at(number, 0, ROUND_DOWN)
         if whole and INT64_MIN <= integer <= INT64_MAX:
             return integer
-    message = f"{_shown(text)} is not a 64-bit integer"
+    message = f"{shown(text)} is not a 64-bit integer"
     raise ValueError(message)
 
 
@@ -237,12 +230,9 @@ def _whole_floats(column: pa.Array) -> tuple[pa.Array, Faults]:
     faults = {}
     for row in np.flatnonzero(~is_exact).tolist():
         value = float(values[row])
-        is_large = math.isfinite(value) and abs(value) >= most
-        what = (
-            f"of {most:,} or more, whose last digits are lost"
-            if is_large
-            else "and no whole number, as a text or a long must be"
-        )
+        what = "and no whole number, as a text or a long must be"
+        if math.isfinite(value) and abs(value) >= most:
+            what = f"of {most:,} or more, whose last digits are lost"
         faults[row] = f"{value!r} is floating point {what}; write text or integers"
     missing = column.is_null().to_numpy(zero_copy_only=False) | ~is_exact
     return pa.array(np.where(is_exact, values, 0).astype(np.int64), mask=missing), faults
@@ -250,7 +240,7 @@ def _whole_floats(column: pa.Array) -> tuple[pa.Array, Faults]:
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        message = f"{_shown(text)} is neither true nor false"
+        message = f"{shown(text)} is neither true nor false"
         raise ValueError(message)
     return text.lower() == "true"
 
@@ -296,15 +286,16 @@ def arrays(column: pa.Array, kind: AttributeType) -> tuple[pa.ListArray, Faults]
         column = pa.nulls(len(column), pa.list_(ARROW_TYPES[kind]))
     lists = plain_list(column)
     lengths, valid = pc.list_value_length(lists).fill_null(0).to_numpy(), lists.is_valid()
-    faults |= {int(row): too_many(int(lengths[row])) for row in np.flatnonzero(lengths > MOST_ELEMENTS)}
+    faults |= long_lists(lengths)
     elements, of_elements = attributes(lists.flatten(), kind)
     faults = of_rows(of_elements, lengths) | faults
     return list_of(elements, lengths, valid.to_numpy(zero_copy_only=False)), faults
 
 
-def too_many(elements: int) -> str:
-    """Say that an array has too many elements."""
-    return f"has {elements:,} elements, and at most {MOST_ELEMENTS:,} are read"
+def long_lists(lengths: Int64s) -> Faults:
+    """Say which lists have too many elements, by their lengths."""
+    reason = f"elements, and at most {MOST_ELEMENTS:,} are read"
+    return {int(row): f"has {lengths[row]:,} {reason}" for row in np.flatnonzero(lengths > MOST_ELEMENTS)}
 
 
 def of_rows(of_elements: Faults, lengths: Int64s) -> Faults:
@@ -328,7 +319,7 @@ def _list_in_json(text: str) -> list[str | None]:
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list):
-        message = f"""{_shown(text)} is not a list in JSON, as in ["A", "B"]"""
+        message = f"""{shown(text)} is not a list in JSON, as in ["A", "B"]"""
         raise ValueError(message)
     return [_element_in_json(number, value) for number, value in enumerate(values, 1)]
 
@@ -422,11 +413,12 @@ def _ms_of_number(text: str, unit: str) -> int:
     try:
         number = read_number(text)
     except ValueError as error:
-        hint = "; it is a time in ISO 8601: write `unit: iso8601`" if is_iso(text) else ""
+        is_iso = not read_texts(pa.array([text]), None).faults
+        hint = "; it is a time in ISO 8601: write `unit: iso8601`" if is_iso else ""
         message = f"{error}{hint}"
         raise ValueError(message) from None
     if whole_digits(number) > _MOST_DIGITS_OF_TIME:
-        message = f"{_shown(text)} is not a time"
+        message = f"{shown(text)} is not a time"
         raise ValueError(message)
     return integer_at(number, _PLACES[unit], ROUND_FLOOR)[0]
 
@@ -443,7 +435,7 @@ def _within(column: pa.Array, times: EventTimes, declared: EventTime) -> EventTi
         rows = np.flatnonzero(absurd & ~column.is_null().to_numpy(zero_copy_only=False))
         written, _ = _as_text(column.take(pa.array(rows)))
         for row, text in zip(rows.tolist(), written.to_pylist(), strict=True):
-            given = _shown(python_value(column[row]) if text is None else text)
+            given = shown(python_value(column[row]) if text is None else text)
             hint = ""
             if times.is_counted and row not in times.faults:
                 time_ms = _ms_of_number(text, declared.unit)

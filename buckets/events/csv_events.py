@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.arrivals import BROKEN, LONGEST_RAW, POSITION, RAW, SOURCE, field_column, replaced, shortened
+from buckets.events.arrivals import BROKEN, LONGEST_RAW, POSITION, RAW, SOURCE, replaced, shortened, with_declared
 from buckets.events.clock_times import Faults
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.parquet_rows import with_folder_values
@@ -307,19 +307,16 @@ def _header(line: str, broken: pa.Scalar, schema: EventSchema) -> _Header:
 def _with_fields(rows: pa.RecordBatch, lines: list[str], header: _Header, schema: EventSchema) -> pa.RecordBatch:
     names, fault = header
     columns, records = read_lines(lines, names, schema.field_names, schema.csv)
-    faults: Faults = {}
-    fields = []
+    faults, fields = Faults(), dict[str, pa.Array]()
     for name in schema.field_names:
         column = pa.array(columns[name], pa.string())
         if name in schema.measures or schema.attributes.get(name) == "long":
             column, faulty = plain_numbers(column, schema.csv)
             faults = {row: f"{name}: {reason}" for row, reason in faulty.items()} | faults
-        fields.append(column)
+        fields[name] = column
     reasons = [
         undecoded or fault or broken or faults.get(row)
         for row, (undecoded, broken) in enumerate(zip(rows.column(BROKEN).to_pylist(), records, strict=True))
     ]
-    rows = replaced(rows, BROKEN, pa.array(reasons, pa.string()))
-    for index, column in enumerate(fields):
-        rows = rows.append_column(field_column(index), column)
+    rows = with_declared(rows, fields, schema, reasons)
     return with_folder_values(rows, schema, set(schema.field_names) - set(names))

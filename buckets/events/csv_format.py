@@ -13,7 +13,6 @@ _ONLY_OF_PYTHON = frozenset(
     {"idna", "mbcs", "oem", "palmos", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
 )
 """Codecs that no file is written in."""
-_SPELLED_ALIKE = string.printable
 
 
 def _is_delimiter(value: str) -> str:
@@ -67,7 +66,7 @@ class CsvFormat(Checked):
     @property
     def is_by_line(self) -> bool:
         """Whether text can be split into lines before it is decoded, as it cannot in UTF-16."""
-        return _SPELLED_ALIKE.encode(self.encoding, "replace") == _SPELLED_ALIKE.encode()
+        return string.printable.encode(self.encoding, "replace") == string.printable.encode()
 
     @property
     def line_encoding(self) -> str:

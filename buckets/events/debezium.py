@@ -8,7 +8,7 @@ Source: https://debezium.io/documentation/reference/stable/connectors/postgresql
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -33,7 +33,6 @@ from buckets.events.connect_schema import ConnectValues
 from buckets.events.json_events import read_events, read_object
 from buckets.events.json_records import kind_of, members
 from buckets.events.message_fields import part_of_schema, value_schema
-from buckets.events.message_keys import ReadFields
 from buckets.events.schema import OF_ENVELOPE, AttributeType, EventSchema
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.printable import short_line
@@ -98,6 +97,8 @@ def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str,
     return text + "".join(f"# {field.name}: {field.reason}\n" for field in others if field.reason)
 
 
+ReadFields = Callable[[pa.RecordBatch, EventSchema], pa.RecordBatch]
+"""Reads the values of messages, or keys, into the fields of an event schema."""
 _EVENTS = frozenset("cru")
 _SKIPPED = {"d": DELETED, "t": TRUNCATED, "m": LOGGED}
 _PLAIN = frozenset(f'"{operation}"'.encode() for operation in _EVENTS)
@@ -122,19 +123,11 @@ def fields_beside_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
 
 
 class _Opened(NamedTuple):
-    """An envelope: the JSON of the fields in it, its own JSON, and why it holds no event, if it holds none."""
+    """An envelope: why it holds no event, if it holds none, the JSON of the fields in it, and its own JSON."""
 
-    fields: bytes
-    envelope: bytes
     reason: str | None = None
-
-
-_NOTHING = b"{}"
-
-
-def _unopened(reason: str | None) -> _Opened:
-    """Return an envelope in which nothing is to be read."""
-    return _Opened(_NOTHING, _NOTHING, reason)
+    fields: bytes = b"{}"
+    envelope: bytes = b"{}"
 
 
 def _paths_in_envelope(schema: EventSchema) -> dict[str, str]:
@@ -146,41 +139,34 @@ def _paths_in_envelope(schema: EventSchema) -> dict[str, str]:
     }
 
 
-def _read_opened(texts: pa.RecordBatch, opened: Sequence[_Opened], schema: EventSchema) -> pa.RecordBatch:
-    """Read the opened envelopes of messages: adds the fields of values, and the columns of what lies in envelopes."""
-    reasons = [one.reason for one in opened]
-    rows = read_events(_with_text(texts, [one.fields for one in opened], reasons), value_schema(schema))
-    paths = _paths_in_envelope(schema)
+def read_json_changes(
+    texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema, digits: bool = False
+) -> pa.RecordBatch:
+    """Read changes in JSON; `digits` is as in `ConnectValues`."""
+    fields, paths = value_schema(schema), _paths_in_envelope(schema)
+    of_row = ConnectValues((AFTER[:-1],), {name: name for name in fields.field_names}, schema, digits)
+    of_envelope = ConnectValues((), paths, schema, digits)
+    written = zip(texts.column(RAW).to_pylist(), texts.column(BROKEN).to_pylist(), is_null.tolist(), strict=True)
+    opened = [
+        _Opened(TOMBSTONE if is_tombstone else reason)
+        if is_tombstone or reason
+        else _open(text.encode(), of_row, of_envelope)
+        for text, reason, is_tombstone in written
+    ]
+    reasons = pa.array([one.reason for one in opened], pa.string())
+    rows = read_events(_with_text(texts, [one.fields for one in opened], reasons), fields)
     if paths:
-        of_envelope = part_of_schema(schema, paths)
-        broken = rows.column(BROKEN).to_pylist()
-        read = read_events(_with_text(texts, [one.envelope for one in opened], broken), of_envelope)
-        for index, path in enumerate(of_envelope.field_names):
+        part = part_of_schema(schema, paths)
+        read = read_events(_with_text(texts, [one.envelope for one in opened], rows.column(BROKEN)), part)
+        for index, path in enumerate(part.field_names):
             rows = rows.append_column(f"{OF_ENVELOPE}{path}", read.column(field_column(index)))
         rows = replaced(rows, BROKEN, read.column(BROKEN))
     return replaced(rows, RAW, texts.column(RAW))
 
 
-def _with_text(texts: pa.RecordBatch, written: Sequence[bytes], reasons: Sequence[str | None]) -> pa.RecordBatch:
+def _with_text(texts: pa.RecordBatch, written: Sequence[bytes], reasons: pa.StringArray) -> pa.RecordBatch:
     rows = replaced(texts, RAW, pa.array(written, pa.binary()).cast(pa.string()))
-    return replaced(rows, BROKEN, pa.array(reasons, pa.string()))
-
-
-def read_json_changes(
-    texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema, digits: bool = False
-) -> pa.RecordBatch:
-    """Read changes in JSON; `digits` is as in `ConnectValues`."""
-    names = {name: name for name in value_schema(schema).field_names}
-    of_row = ConnectValues((AFTER[:-1],), names, schema, digits)
-    of_envelope = ConnectValues((), _paths_in_envelope(schema), schema, digits)
-    written = zip(texts.column(RAW).to_pylist(), texts.column(BROKEN).to_pylist(), is_null.tolist(), strict=True)
-    opened = [
-        _unopened(TOMBSTONE if is_tombstone else reason)
-        if is_tombstone or reason
-        else _open(text.encode(), of_row, of_envelope)
-        for text, reason, is_tombstone in written
-    ]
-    return _read_opened(texts, opened, schema)
+    return replaced(rows, BROKEN, reasons)
 
 
 def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> _Opened:
@@ -191,23 +177,23 @@ def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> _Op
         if payload is not None or any(text.count(quoted) > 1 for quoted in _QUOTED) or b"\\" in text:
             op, after = members(inner, _INNER)
     except ValueError as error:
-        return _unopened(str(error))
+        return _Opened(str(error))
     if op is None:  # Some converters write a tombstone as `schema` and `payload` with nothing in them.
         is_empty = payload is None and b'"payload"' in text
         is_tombstone = is_empty and dict(read_object(text.decode())) == {"schema": None, "payload": None}
-        return _unopened(TOMBSTONE if is_tombstone else _reason_of(None))
+        return _Opened(TOMBSTONE if is_tombstone else _reason_of(None))
     reason = None if op in _PLAIN else _reason_of(_text_of(op))
-    if reason is None and after is None:
-        reason = "after: is missing or null"
-    elif reason is None and after is not None and not after.startswith(b"{"):
-        reason = f"after: is {kind_of(after)}, and must be an object"
-    if reason or after is None:
-        return _unopened(reason)
+    if reason is not None:
+        return _Opened(reason)
+    if after is None:
+        return _Opened("after: is missing or null")
+    if not after.startswith(b"{"):
+        return _Opened(f"after: is {kind_of(after)}, and must be an object")
     connect = None if payload is None else connect
     try:
-        return _Opened(of_row.written(after, connect), of_envelope.written(inner, connect))
+        return _Opened(None, of_row.written(after, connect), of_envelope.written(inner, connect))
     except ValueError as error:
-        return _unopened(str(error))
+        return _Opened(str(error))
 
 
 def _text_of(op: bytes) -> str:

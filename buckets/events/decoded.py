@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.arrays import Int64s
 from buckets.events import conversion
-from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, replaced, shortened
+from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, good_rows, replaced, shortened
 from buckets.events.clock_times import PER_SECOND, Faults
 from buckets.events.csv_events import as_text
 from buckets.events.schema import EventSchema
@@ -108,9 +108,7 @@ def list_column(
     `read` returns the elements of all lists, one after the other, as a column, and what is wrong with them.
     """
     counts = np.array([0 if elements is None else len(elements) for elements in lists], np.int64)
-    faults = {
-        int(row): conversion.too_many(int(counts[row])) for row in np.flatnonzero(counts > conversion.MOST_ELEMENTS)
-    }
+    faults = conversion.long_lists(counts)
     counts[list(faults)] = 0
     elements, of_elements = read([element for row, each in enumerate(lists) if counts[row] for element in each or ()])
     is_there = np.array([elements is not None for elements in lists], np.bool_)
@@ -130,15 +128,6 @@ def _as_number(column: pa.Array, unit: str) -> pa.Array:
         texts = [format_scaled(time_ms, places) + zeros for time_ms in times_ms.tolist()]
         return pa.array(texts, pa.string(), mask=is_null)
     return pa.array(times_ms * (PER_SECOND[unit] // 1000), mask=is_null)
-
-
-def without_faulty(column: pa.Array, faults: Faults) -> pa.Array:
-    """Return a column with null in the place of values that are faulty, which stand for nothing that was written."""
-    if not faults:
-        return column
-    is_faulty = np.zeros(len(column), np.bool_)
-    is_faulty[list(faults)] = True
-    return pc.if_else(pa.array(is_faulty), pa.scalar(None, column.type), column)
 
 
 PREFIX_BYTES = 5
@@ -241,7 +230,9 @@ def decoded_fields(
     columns, found = [], dict(broken) | dict(faults)
     for name in schema.field_names:
         column, of_field = read(name)
-        columns.append(without_faulty(column, of_field))
+        if of_field:  # What is faulty stands for nothing that was written.
+            column = pc.if_else(pa.array(good_rows(len(column), of_field)), column, pa.scalar(None, column.type))
+        columns.append(column)
         newer_names = schema.newer_names(name) if of_field else ()
         newer = [columns[schema.field_names.index(each)] for each in newer_names]
         for row, reason in of_field.items():

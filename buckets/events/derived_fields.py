@@ -14,7 +14,7 @@ import pyarrow as pa
 from buckets.errors import kind_and_line
 from buckets.events.clock_times import Faults
 from buckets.expressions.evaluation import computed
-from buckets.expressions.expression import THIS, Expression, ExpressionError, Kind, fault, to_sql
+from buckets.expressions.expression import THIS, Expression, ExpressionError, Kind, fault, quoted_name, to_sql
 from buckets.expressions.number_functions import Numbers, numbers
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, to_scaled
 
@@ -57,17 +57,22 @@ def readable(columns: Mapping[str, pa.Array], scales: Mapping[str, int], time: s
     }
 
 
+def _parsed(text: str) -> Expression:
+    from buckets.expressions.parser import parse_expression  # Most schemas derive nothing
+
+    return parse_expression(text)
+
+
 def derived_type(text: str, kinds: Mapping[str, Kind], extremes: Mapping[str, pa.Array | Numbers]) -> str | int:
     """Return the type of the attribute that an expression gives, or the scale of the measure, which is above 0.
 
     Raises:
         ValueError: it is no expression over these fields, or none that a field can be; says at which column.
     """
-    from buckets.expressions.parser import parse_expression
     from buckets.expressions.wording import kind_of
 
     try:
-        expression = parse_expression(text)
+        expression = _parsed(text)
         kind = kind_of(expression, kinds)
         if next(expression.list_tests(), None) is not None:
             raise fault(expression, "lists change, and a derived field does not; look into them in rules")
@@ -88,48 +93,36 @@ def derived_type(text: str, kinds: Mapping[str, Kind], extremes: Mapping[str, pa
 
 def named_in(text: str) -> set[str]:
     """Return the fields that an expression names; none of a text that is no expression."""
-    from buckets.expressions.parser import parse_expression
-
     try:
-        return set(parse_expression(text).fields())
+        return set(_parsed(text).fields())
     except ExpressionError:
         return set()
 
 
 def one_spelling(text: str) -> str:
     """Return the text that all spellings of an expression have in common."""
-    from buckets.expressions.parser import parse_expression
-
-    return to_sql(parse_expression(text))
+    return to_sql(_parsed(text))
 
 
 def derive(text: str, columns: Mapping[str, pa.Array | Numbers], rows: int) -> tuple[pa.Array, Faults]:
     """Compute a derived field of events: texts, booleans, or scaled integers; say by row what does not fit."""
-    from buckets.expressions.parser import parse_expression
-
-    found = computed(parse_expression(text), columns, rows)
+    found = computed(_parsed(text), columns, rows)
     if not isinstance(found, Numbers):
         return found, {}
     fits = np.asarray((found.scaled >= INT64_MIN) & (found.scaled <= INT64_MAX), np.bool_)
-    faults = {int(row): _too_large(int(found.scaled[row]), found.scale) for row in np.flatnonzero(found.valid & ~fits)}
+    faults: Faults = {}
+    for row in np.flatnonzero(found.valid & ~fits).tolist():
+        try:
+            to_scaled(format_scaled(int(found.scaled[row]), found.scale), found.scale)
+        except ValueError as error:  # It says why a text of the same digits does not fit
+            faults[row] = str(error)
     is_known = found.valid & fits
     return pa.array(np.where(is_known, found.scaled, 0).astype(np.int64), mask=~is_known), faults
 
 
-def _too_large(scaled: int, scale: int) -> str:
-    try:
-        to_scaled(format_scaled(scaled, scale), scale)
-    except ValueError as error:
-        return str(error)
-    raise AssertionError(scaled)
-
-
 def renamed_sql(text: str, names: Mapping[str, str]) -> str:
     """Return an expression in SQL under new names of fields, by the old ones; all else stands as it was written."""
-    from buckets.expressions.expression import quoted_name
-    from buckets.expressions.parser import parse_expression
-
-    found = sorted({field.at: str(field.value) for field in _fields(parse_expression(text))}.items(), reverse=True)
+    found = sorted({field.at: str(field.value) for field in _fields(_parsed(text))}.items(), reverse=True)
     for at, name in found:
         if name.startswith(THIS):
             at, name = at + len(THIS), name.removeprefix(THIS)

@@ -3,7 +3,7 @@
 import codecs
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -179,11 +179,10 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
     return EventFile(path, "csv", header, _declared(header, schema, path), written)
 
 
-def lacking(files: Iterable[EventFile], schema: EventSchema, needed: Iterable[str]) -> str:
+def lacking(files: Sequence[EventFile], schema: EventSchema, needed: Iterable[str]) -> str:
     """Say which fields that rules need none of some files has; empty where there are none."""
-    opened = list(files)
-    gone = without_column(frozenset[str]().union(*(file.fields for file in opened)), schema, needed)
-    is_json = gone and any(file.kind == "json" for file in opened)
+    gone = without_column(frozenset[str]().union(*(file.fields for file in files)), schema, needed)
+    is_json = gone and any(file.kind == "json" for file in files)
     return gone.replace("no column", f"the first {_LINES_LOOKED_AT} events have no") if is_json else gone
 
 

@@ -23,14 +23,10 @@ _INDEX = re.compile(r"\[(\d+)\]")
 
 
 class ArrayPath(NamedTuple):
-    """The path of an array: to its list, and from there in each element; nothing where elements are the values.
-
-    With the number of an element it is the path to a single value in that one.
-    """
+    """The path of an array: to its list, and from there in each element; nothing where elements are the values."""
 
     outer: str
     inner: str
-    element: int | None = None
 
     @property
     def steps(self) -> Path:
@@ -57,15 +53,6 @@ def name_of(path: Path) -> str:
 
 
 @cache
-def list_path(name: str) -> ArrayPath | None:
-    """Return the path of an array, or of a value in an element of a list; None for a name that leads into no list."""
-    index = _INDEX.search(name)
-    if index is None or ELEMENTS in name[: index.start()] or not any(isinstance(step, int) for step in path_of(name)):
-        return array_path(name)
-    return ArrayPath(name[: index.start()], name[index.end() :].removeprefix("."), int(index[1]))
-
-
-@cache
 def array_path(name: str) -> ArrayPath | None:
     """Return the path of an array; None for a name that is none of one."""
     outer, _, inner = name.partition(ELEMENTS)
@@ -78,10 +65,13 @@ def steps_of(name: str) -> tuple[str, ...]:
     return tuple(step for step in path_of(name.replace(ELEMENTS, "")) if isinstance(step, str))
 
 
+@cache
 def outer_name(name: str) -> str:
     """Return the column that is read for a field: of one in a list that list, else its own."""
-    in_list = list_path(name)
-    return name if in_list is None else in_list.outer
+    index, array = _INDEX.search(name), array_path(name)
+    if index is not None and ELEMENTS not in name[: index.start()] and any(isinstance(s, int) for s in path_of(name)):
+        return name[: index.start()]
+    return name if array is None else array.outer
 
 
 def containers(names: Iterable[str]) -> list[str]:

@@ -21,7 +21,7 @@ from buckets.events.arrivals import BROKEN, RAW, field_column, with_declared
 from buckets.events.clock_times import Faults
 from buckets.events.conversion import A_LIST, FEW, NO_LIST, of_rows
 from buckets.events.csv_events import BYTE_ORDER_MARK
-from buckets.events.field_paths import ArrayPath, Path, Step, array_path, containers, path_of, prefixes, walk
+from buckets.events.field_paths import Path, Step, array_path, containers, path_of, prefixes, walk
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.json_text import write_json
@@ -38,16 +38,17 @@ class Fields(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
-def _integer(text: str) -> str:
-    return "0" if text == "-0" else text
-
-
 def _refuse(constant: str) -> NoReturn:
     message = f"broken JSON: {constant} is not a number in JSON"
     raise ValueError(message)
 
 
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=str, parse_constant=_refuse, object_pairs_hook=Fields)
+_DECODER = json.JSONDecoder(
+    parse_int=lambda text: "0" if text == "-0" else text,
+    parse_float=str,
+    parse_constant=_refuse,
+    object_pairs_hook=Fields,
+)
 
 
 def read_object(text: str) -> Fields:
@@ -96,12 +97,12 @@ _Column = list[Any]
 
 
 @cache
-def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of the fields of these names, in their order; None for those that are missing."""
+def decoder_of(names: tuple[str, ...], kind: type = object) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of the fields of these names, in their order; None, or what is empty, for those missing."""
     columns = [field_column(index) for index in range(len(names))]
-    fields = [(column, object, None) for column in columns]
-    kind = msgspec.defstruct("Event", fields, rename=dict(zip(columns, names, strict=True)), gc=False)
-    return msgspec.json.Decoder(kind, float_hook=str)
+    fields = [(column, kind, None if kind is object else kind()) for column in columns]
+    event = msgspec.defstruct("Event", fields, rename=dict(zip(columns, names, strict=True)), gc=False)
+    return msgspec.json.Decoder(event, float_hook=str)
 
 
 def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
@@ -135,7 +136,7 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
 def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column], set[int]]:
     """Return the values of each field, and the rows that need a closer look."""
     read = [*names, *containers(names)]
-    decode = _decoder(tuple(read)).decode
+    decode = decoder_of(tuple(read)).decode
     nothing = decode(_NOTHING)
     events, doubtful = [], set[int]()
     for row, text in enumerate(texts):
@@ -279,7 +280,7 @@ def fields_of(text: str, names: Sequence[str], newer: Callable[[str], Iterable[s
     `newer` says of a name which others before it make up for it, so that it is not looked at.
     """
     event = read_object(text)
-    values = {name: _field(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
+    values = {name: field_of(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
     found: dict[str, Any] = {}
     for name in names:
         has_newer = any(found[each] is not None for each in newer(name))
@@ -288,28 +289,23 @@ def fields_of(text: str, names: Sequence[str], newer: Callable[[str], Iterable[s
 
 
 def _named(values: Mapping[str, Any], name: str) -> Any:
-    """Return the field of a name, or what lies at its path; raises as `_at_path` and `_elements_at`."""
+    """Return the field of a name, or what lies at its path; raises as `_inwards`."""
     array, value = array_path(name), values[name]
+    steps: Path = ()
     if array is None:
         return _at_path(values, name) if value is None else value
-    if isinstance(value, list):
-        return [_within(element, name, (), number) for number, element in enumerate(value, 1)]
-    return _elements_at(values, array) if value is None else value
-
-
-def _elements_at(values: Mapping[str, Any], array: ArrayPath) -> list[Any] | None:
-    found = _at_path(values, array.outer) if len(path_of(array.outer)) > 1 else values[array.outer]
-    if found is None:
-        return None
-    if not isinstance(found, list):
-        message = f"{array.outer}: {'is an object, and must be a list' if isinstance(found, Fields) else NO_LIST}"
-        raise ValueError(message)
-    name = f"{array.outer}{ELEMENTS}"
-    return [_within(element, name, array.steps, number) for number, element in enumerate(found, 1)]
+    if value is None:
+        value, name, steps = _at_path(values, array.outer), f"{array.outer}{ELEMENTS}", array.steps
+        if value is not None and not isinstance(value, list):
+            message = f"{array.outer}: {'is an object, and must be a list' if isinstance(value, Fields) else NO_LIST}"
+            raise ValueError(message)
+    if not isinstance(value, list):
+        return value
+    return [_within(element, name, steps, number) for number, element in enumerate(value, 1)]
 
 
 def _within(element: Any, name: str, steps: Path, number: int) -> Any:
-    """Return what lies at a path inside of an element of a list, whose number a message says; raises as `_at_path`."""
+    """Return what lies at a path inside of an element of a list, whose number a message says; raises as `_inwards`."""
     try:
         if isinstance(element, str) and not steps:
             _check_unicode(name, element)
@@ -320,7 +316,7 @@ def _within(element: Any, name: str, steps: Path, number: int) -> Any:
         raise ValueError(message) from None
 
 
-def _field(fields: Fields, name: str, path: str) -> Any:
+def field_of(fields: Fields, name: str, path: str) -> Any:
     """Return a field of an object, None where it has none; messages name it by its path."""
     found = [value for own, value in fields if own == name]
     if len(found) > 1:
@@ -334,13 +330,11 @@ def _field(fields: Fields, name: str, path: str) -> Any:
 
 def _at_path(values: Mapping[str, Any], name: str) -> Any:
     outermost, *steps = path_of(name)
-    if not steps:
-        return None
     return _inwards(values[str(outermost)], str(outermost), steps)
 
 
 def _inwards(value: Any, path: str, steps: Sequence[Step]) -> Any:
-    """Return what lies at a path inside of a value that has a path itself; raises as `_at_path`."""
+    """Return what lies at a path inside of a value that has a path itself; ValueError where that leads elsewhere."""
     for step in steps:
         if value is None:
             return None
@@ -356,7 +350,7 @@ def _inwards(value: Any, path: str, steps: Sequence[Step]) -> Any:
             message = f"{path}: is {'a list' if isinstance(value, list) else 'one value'}, and must be an object"
             raise ValueError(f"{message}; {path}[0] is its first element" if isinstance(value, list) else message)
         path = f"{path}.{step}"
-        value = _field(value, step, path)
+        value = field_of(value, step, path)
     return value
 
 

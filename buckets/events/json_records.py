@@ -6,7 +6,6 @@ digits that were written, and has its number in the list as its position.
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -18,7 +17,7 @@ from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER,
 from buckets.events.bad_rows import bad_source
 from buckets.events.csv_events import BYTE_ORDER_MARK, as_text
 from buckets.events.field_paths import Path, name_of, path_of
-from buckets.events.json_events import DEEPEST, Fields, has_plain_names, read_events, read_object
+from buckets.events.json_events import DEEPEST, Fields, decoder_of, field_of, has_plain_names, read_events, read_object
 from buckets.events.parquet_rows import MOST_ROWS, with_folder_values
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import open_text
@@ -26,13 +25,6 @@ from buckets.expressions.expression import ELEMENTS
 from buckets.printable import short_line
 
 _NOTHING = (b"", b"null")
-
-
-@cache
-def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
-    columns = [f"member_{index}" for index in range(len(names))]
-    fields = [(column, msgspec.Raw, msgspec.Raw()) for column in columns]
-    return msgspec.json.Decoder(msgspec.defstruct("Members", fields, rename=dict(zip(columns, names, strict=True))))
 
 
 def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = None) -> list[bytes | None]:
@@ -44,7 +36,7 @@ def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = 
     is_shallow = text.count(b"[") + text.count(b"{") <= DEEPEST
     if is_nowhere_twice and is_shallow and (b"\\" not in text or has_plain_names(text)):
         try:
-            found = msgspec.structs.astuple(_decoder(names).decode(text))
+            found = msgspec.structs.astuple(decoder_of(names, msgspec.Raw).decode(text))
         except (ValueError, RecursionError):
             pass
         else:
@@ -146,14 +138,7 @@ def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: Path) -> No
         message = "is not valid UTF-8 around its list"
         raise ValueError(message) from None
     for step in steps:
-        if isinstance(step, int):
-            value = value[step]
-            continue
-        found = [inside for name, inside in value if name == step]
-        if len(found) > 1:
-            message = f"{step}: is given twice"
-            raise ValueError(message)
-        value = found[0]
+        value = value[step] if isinstance(step, int) else field_of(value, step, step)
 
 
 def read_records(path: FilePath, records: str) -> tuple[list[bytes], str | None]:

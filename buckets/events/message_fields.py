@@ -270,7 +270,7 @@ def wrong_unit(counts: Mapping[str, int], low_ms: int, high_ms: int, declared: E
 
     `low_ms` and `high_ms` are the least and the greatest of the times that `EventTimes.counts` has counted.
     """
-    if declared.has_earliest or not counts.get(COUNTED):
+    if "earliest" in declared.model_fields_set or not counts.get(COUNTED):
         return None
     return unit_fault(low_ms, high_ms, counts[COUNTED], declared.unit)
 

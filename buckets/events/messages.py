@@ -1,69 +1,56 @@
-"""Reads messages of topics into the declared fields: values, what is around them, keys, headers and timestamps."""
+"""Reads messages of topics into the declared fields: values, what is around them, keys, headers and timestamps.
 
-from collections.abc import Callable
+Keys that are written in a format are read as values are, into a part of the event schema.
+"""
+
+import json
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from buckets.events.arrivals import JUDGED, RAW, SOURCE, replaced
-from buckets.events.csv_events import as_text
-from buckets.events.debezium import read_changes, read_json_changes
+from buckets.events.arrivals import BROKEN, JUDGED, RAW, SOURCE, field_column, replaced
+from buckets.events.connect_schema import ConnectValues
+from buckets.events.csv_events import BYTE_ORDER_MARK, as_text
+from buckets.events.debezium import ReadFields, read_changes, read_json_changes
 from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema, text_behind_prefix
-from buckets.events.json_events import read_events
-from buckets.events.message_fields import as_declared, schema_to_read, value_schema, with_message_fields
-from buckets.events.message_keys import ReadFields, is_whole_key, read_json_keys, with_keys
-from buckets.events.schema import KEY, EventSchema
+from buckets.events.json_events import read_events, read_value
+from buckets.events.json_records import members
+from buckets.events.message_fields import (
+    as_declared,
+    is_of_key,
+    part_of_schema,
+    schema_to_read,
+    value_schema,
+    with_message_fields,
+)
+from buckets.events.schema import KEY, OF_KEY, EventSchema, KeyFormat
 
 _TEXT = {"json": as_text, "json_sr": text_behind_prefix}  # By format, what makes text of values
-
-
-class MessageFormat(Protocol):
-    """How the messages of a topic are written, as the settings of a source say it."""
-
-    @property
-    def format(self) -> str:
-        """How values are written."""
-
-    @property
-    def envelope(self) -> str | None:
-        """What is around the event in a value."""
-
-    @property
-    def decimals(self) -> str | None:
-        """What a text in a measure is where no schema says it."""
 
 
 class PinnedSchemas(Protocol):
     """How a batch reads messages, beside their own schemas."""
 
-    @property
-    def avro_schema(self) -> str | None:
-        """The schema of values in Avro without the prefix of a registry."""
-
-    @property
-    def protobuf(self) -> PinnedProtobuf | None:
-        """What is pinned of values and keys in Protobuf."""
-
-    @property
-    def key_format(self) -> str:
-        """How keys are written."""
-
-    @property
-    def unjudged(self) -> tuple[str, ...]:
-        """The topics whose events only fill timelines."""
-
-
-SchemaOf = Callable[[int], WriterSchema | None]  # Returns the schema of a number, None where it is not known
+    avro_schema: str | None  # the schema of values in Avro without the prefix of a registry
+    protobuf: PinnedProtobuf | None  # what is pinned of values and keys in Protobuf
+    key_format: KeyFormat  # how keys are written
+    unjudged: tuple[str, ...]  # the topics whose events only fill timelines
 
 
 @dataclass(frozen=True)
 class TopicMessages:
-    """The messages of a topic, read into events."""
+    """The messages of a topic, read into events; they are written as the settings of a source say it."""
 
-    source: MessageFormat
-    schema_of: SchemaOf
+    format: str  # how values are written
+    envelope: str | None  # what is around the event in a value
+    decimals: str | None  # what a text in a measure is where no schema says it
+    schema_of: Callable[[int], WriterSchema | None]  # returns the schema of a number, None where it is not known
 
     def read(self, rows: pa.RecordBatch, schema: EventSchema, pinned: PinnedSchemas) -> pa.RecordBatch:
         """Read messages into the declared fields, as `pinned` says beside their own schemas.
@@ -73,7 +60,7 @@ class TopicMessages:
         readable = schema_to_read(schema)
         read = self._values(rows, readable, partial(self._fields, pinned))
         if pinned.key_format != "text":
-            read = with_keys(read, readable, partial(self._keys, pinned, is_whole_key(readable)))
+            read = _with_keys(read, readable, partial(self._keys, pinned, is_whole_key(readable)))
         (read,) = as_declared([with_message_fields(read, readable)], schema)
         if pinned.unjudged:
             sources = read.column(SOURCE).dictionary_encode()
@@ -82,18 +69,18 @@ class TopicMessages:
         return read
 
     def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
-        if self.source.envelope is None:
+        if self.envelope is None:
             return read(rows, value_schema(schema))
-        if self.source.format not in _TEXT:
+        if self.format not in _TEXT:
             return read_changes(rows, schema, read)
         is_null = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
-        texts = _TEXT[self.source.format](_filled(rows))
-        return read_json_changes(texts, is_null, schema, digits=self.source.decimals == "string")
+        texts = _TEXT[self.format](_filled(rows))
+        return read_json_changes(texts, is_null, schema, digits=self.decimals == "string")
 
     def _fields(self, pinned: PinnedSchemas, rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
         rows = _filled(rows)
-        if self.source.format in _TEXT:
-            return read_events(_TEXT[self.source.format](rows), schema)
+        if self.format in _TEXT:
+            return read_events(_TEXT[self.format](rows), schema)
         if pinned.avro_schema is not None:
             from buckets.events.avro import avro_events
 
@@ -103,12 +90,12 @@ class TopicMessages:
 
             written = WriterSchema(PROTOBUF, pinned.protobuf.text)
             return protobuf_events.read_plain(rows, schema, written, pinned.protobuf.message)
-        return self._registered(self.source.format, pinned, rows, schema)
+        return self._registered(self.format, pinned, rows, schema)
 
     def _keys(self, pinned: PinnedSchemas, is_whole: bool, rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
         if pinned.key_format in _TEXT:
-            is_wrapped, digits = self.source.envelope == "debezium", self.source.decimals == "string"
-            return read_json_keys(_TEXT[pinned.key_format](rows), schema, is_whole, is_wrapped, digits)
+            is_wrapped, digits = self.envelope == "debezium", self.decimals == "string"
+            return _read_json_keys(_TEXT[pinned.key_format](rows), schema, is_whole, is_wrapped, digits)
         return self._registered(pinned.key_format, pinned, rows, schema, KEY if is_whole else None)
 
     def _registered(
@@ -144,3 +131,91 @@ def topic_of(source: str) -> str:
 
 def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
     return replaced(rows, RAW, rows.column(RAW).fill_null(b""))
+
+
+def paths_in_keys(schema: EventSchema) -> dict[str, str]:
+    """Return the paths of fields that lie in keys, by field; that of a whole key is `key`."""
+    return {name: origin.removeprefix(OF_KEY) for name, origin in schema.origins.items() if is_of_key(origin)}
+
+
+def is_whole_key(schema: EventSchema) -> bool:
+    """Return whether keys are one value."""
+    return KEY in schema.origins.values()
+
+
+def _with_keys(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
+    """Read keys into columns that are called like the origins of their fields; `key` itself is left out.
+
+    `read` reads keys, given as `raw` (binary), into the fields of a part of the event schema; their faults go to
+    `broken`.
+    """
+    paths = paths_in_keys(schema)
+    if not paths:
+        return rows
+    keys, is_whole = rows.column(KEY), is_whole_key(schema)
+    at = np.cumsum(keys.is_valid().to_numpy(zero_copy_only=False)) - 1
+    back = pa.array(at, mask=keys.is_null().to_numpy(zero_copy_only=False))
+    part = part_of_schema(schema, paths)
+    columns = {name: rows.column(name) for name in rows.schema.names if name != KEY}
+    if keys.null_count == len(keys):
+        return pa.record_batch(columns | {schema.origins[name]: pa.nulls(len(keys)) for name in paths})
+    found = read(pa.record_batch({RAW: keys.drop_null()}), part)
+    reasons = found.column(BROKEN).to_pylist()
+    said = pa.array([reason and _of_key(reason, part.field_names, is_whole) for reason in reasons], pa.string())
+    columns[BROKEN] = pc.coalesce(columns[BROKEN], said.take(back))
+    for index, path in enumerate(part.field_names):
+        columns[KEY if is_whole else f"{OF_KEY}{path}"] = found.column(field_column(index)).take(back)
+    return pa.record_batch(columns)
+
+
+def _of_key(reason: str, names: Collection[str], is_whole: bool) -> str:
+    """Say of a reason that it is one of a key; one of a field begins with its path, or that of an object around it."""
+    path, colon, _ = reason.partition(": ")
+    if not colon or not any(f"{name}.".startswith(f"{path}.") for name in names):
+        return f"{KEY}: {reason}"
+    return reason if is_whole else f"{OF_KEY}{reason}"
+
+
+def _read_json_keys(
+    texts: pa.RecordBatch, schema: EventSchema, is_whole: bool, is_wrapped: bool, digits: bool
+) -> pa.RecordBatch:
+    """Read keys in JSON: one value if `is_whole`, else objects.
+
+    If `is_wrapped`, an object may be the `payload` beside a `schema`, as Kafka Connect writes it; `digits` is as in
+    `ConnectValues`.
+    """
+    if not is_whole and not is_wrapped:
+        return read_events(texts, schema)
+    values = ConnectValues((), {name: name for name in schema.field_names if name}, schema, digits)
+    written: list[str] = []
+    reasons: list[str | None] = texts.column(BROKEN).to_pylist()
+    for row, text in enumerate(texts.column(RAW).to_pylist()):
+        try:
+            written.append(text if reasons[row] else _as_field(text) if is_whole else _payload(text, values))
+        except ValueError as error:
+            written.append(text)
+            reasons[row] = str(error)
+    rows = pa.record_batch({RAW: pa.array(written, pa.string()), BROKEN: pa.array(reasons, pa.string())})
+    return read_events(rows, schema)
+
+
+def _as_field(text: str) -> str:
+    """Return an object with a value as its only field."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        read_value(text)
+    return f'{{"{KEY}":{text}}}'
+
+
+def _payload(text: str, values: ConnectValues) -> str:
+    """Return the payload beside a schema, or the object itself where there is none, with its fields written out."""
+    if '"payload"' in text:
+        described, payload = members(text.encode(), ("schema", "payload"))
+        if described is not None and payload is not None:
+            return values.written(payload, described).decode()
+    try:
+        return values.written(text.encode(), None).decode()
+    except (json.JSONDecodeError, RecursionError):  # what reads fields says what is wrong
+        return text

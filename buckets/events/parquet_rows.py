@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from buckets.errors import first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column, replaced
 from buckets.events.bad_rows import bad_source
+from buckets.events.clock_times import PER_SECOND
 from buckets.events.field_paths import containers, outer_name, reachable, read_column, type_of
 from buckets.events.message_fields import as_declared, schema_to_read, told
 from buckets.events.schema import EventSchema
@@ -55,9 +56,6 @@ def with_folder_values(rows: pa.RecordBatch, schema: EventSchema, lacking: Colle
     return rows
 
 
-_PER_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
-
-
 def can_order(kind: pa.DataType) -> bool:
     """Return whether a column of this type can give the arrival order."""
     whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
@@ -73,11 +71,10 @@ def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
     if not can_order(kind):
         reason = pa.scalar(f"{name}: is of type {kind}, which gives no arrival order")
         return pa.array(np.zeros(len(column), np.int64)), pa.repeat(reason, len(column))
-    factor = 1
-    if pa.types.is_timestamp(kind):
-        factor = _PER_NS[kind.unit]
-    elif pa.types.is_date(kind):
-        column, factor = column.cast(pa.timestamp("s")), _PER_NS["s"]
+    if pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("s"))
+    is_moment = pa.types.is_timestamp(column.type)
+    factor = PER_SECOND["ns"] // PER_SECOND[column.type.unit] if is_moment else 1
     most = np.iinfo(np.int64).max // factor
     if pa.types.is_uint64(kind):
         fits = pc.less_equal(column, pa.scalar(most, kind))

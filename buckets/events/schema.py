@@ -83,11 +83,6 @@ class EventId(Checked):
         return bool(self.hash) or self.row
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The fields of which an id follows; none of one that follows of the row."""
-        return () if self.row else self.hash or (self.field,)
-
-    @property
     def text(self) -> str:
         """The field, and how its values are made, in words."""
         made = f" (hash of {', '.join(self.hash)})" if self.hash else " (file and row)" if self.row else ""
@@ -104,6 +99,7 @@ ALERT_SCORE = "alert_score"
 """A measure that only alerts have, as events of rules over alerts: small integers, whatever the scale of others."""
 KEY = "key"
 OF_KEY, OF_HEADERS, OF_ENVELOPE = "key.", "headers.", "envelope."
+KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]  # How the keys of messages are written
 
 
 def _is_origin(value: str) -> str:
@@ -187,11 +183,6 @@ class EventTime(Checked):
     def latest_ms(self) -> int:
         """The first time that is too far ahead, in ms since the epoch."""
         return moment_ms(self.latest)
-
-    @property
-    def has_earliest(self) -> bool:
-        """Whether `earliest` was written, so that times in 1970 are meant where they are."""
-        return "earliest" in self.model_fields_set
 
     @property
     def limits(self) -> str:
@@ -439,8 +430,9 @@ class EventSchema(Checked):
 
     @property
     def id_names(self) -> list[str]:
-        """The fields of which an id follows, under all names that they had."""
-        return [spelling for name in self.identity.names for spelling in self.spellings(name)]
+        """The fields of which an id follows, under all names that they had; none of one that follows of the row."""
+        names = () if self.identity.row else self.identity.hash or (self.event_id,)
+        return [spelling for name in names for spelling in self.spellings(name)]
 
     def declared(self, names: Iterable[str]) -> set[str]:
         """Return the declared fields among names, also those under a name that they had before."""
@@ -449,22 +441,19 @@ class EventSchema(Checked):
     def renamed(self, names: Mapping[str, str]) -> "EventSchema":
         """Return the same under new names of fields, by the old ones."""
 
-        def of(fields: Mapping[str, Any]) -> dict[str, Any]:
-            return {names.get(name, name): value for name, value in fields.items()}
+        def new(name: str) -> str:
+            return names.get(name, name)
 
-        identity = self.identity.model_copy(
-            update={
-                "field": names.get(self.event_id, self.event_id),
-                "hash": tuple(names.get(name, name) for name in self.identity.hash),
-            }
-        )
-        time = self.event_time.field
+        def of(fields: Mapping[str, Any]) -> dict[str, Any]:
+            return {new(name): value for name, value in fields.items()}
+
+        hashed = tuple(map(new, self.identity.hash))
         others = {name: tuple(alias for alias in old if alias != name) for name, old in of(self.aliases).items()}
         return self.model_copy(
             update={
-                "identity": identity,
+                "identity": self.identity.model_copy(update={"field": new(self.event_id), "hash": hashed}),
                 "aliases": {name: old for name, old in others.items() if old},
-                "event_time": self.event_time.model_copy(update={"field": names.get(time, time)}),
+                "event_time": self.event_time.model_copy(update={"field": new(self.event_time.field)}),
                 **{role: of(getattr(self, role)) for role in ("attributes", "measures", "arrays", "origins")},
                 "derive": {name: renamed_sql(text, names) for name, text in self.derive.items()},
             }

@@ -38,10 +38,6 @@ def is_hidden(name: str) -> bool:
     return name.startswith(("_", ".")) or name.endswith("._COPYING_")
 
 
-def _is_descended(name: str, subfolders: bool) -> bool:
-    return subfolders and not is_hidden(name)
-
-
 def readable_files(folder: Path, subfolders: bool) -> Iterator[Path]:
     """Yield all files of a source that are read; the source may be a single file."""
     return (path for path, _ in _readable(folder, subfolders))
@@ -68,7 +64,7 @@ def _readable(folder: Path, subfolders: bool) -> Iterator[tuple[Path, int | None
     if folder.is_file():
         yield folder, None
     for where, folders, names in _walk(folder):
-        folders[:] = [name for name in folders if _is_descended(name, subfolders)]
+        folders[:] = [name for name in folders if subfolders and not is_hidden(name)]
         times = names if isinstance(names, Mapping) else {}
         yield from ((where / name, times.get(name)) for name in names if not is_hidden(name))
 
@@ -83,20 +79,21 @@ def _walk(folder: Path) -> Iterator[tuple[Path, list[str], Iterable[str]]]:
 def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
     """Yield files and folders that are not read, with the reason; without what holds no data anyway."""
     for where, folders, names in _walk(folder):
+        walked = [name for name in folders if subfolders and not is_hidden(name)]
         for name in [*folders, *names]:
             path = where / name
             if is_hidden(name) and name not in _NO_DATA and not name.endswith(".crc"):
                 mark = "begins with '_' or '.'" if name.startswith(("_", ".")) else "ends with '._COPYING_'"
                 what = "files in it are" if name in folders else "it is"
                 yield path, f"its name {mark}, so {what} passed over; rename it to have it read"
-            elif name in folders and not _is_descended(name, subfolders) and any(readable_files(path, True)):
+            elif name in folders and name not in walked and any(readable_files(path, True)):
                 yield (
                     path,
                     "it is in a sub-folder; move the files up, or set source.subfolders: true with a new checkpoint",
                 )
             elif not isinstance(path, StorePath) and name in names and path.exists() and not path.is_file():
                 yield path, "it is a pipe, a socket or a device, and is not read; write a file"
-        folders[:] = [name for name in folders if _is_descended(name, subfolders)]
+        folders[:] = walked
 
 
 def line_reader(

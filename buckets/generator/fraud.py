@@ -4,7 +4,6 @@ The limits below are those of the rules; a test holds the two together. Everyone
 part. Only card testing cannot help being, at the same time, five payments in five minutes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +13,8 @@ from buckets.generator.settings import GeneratorSettings
 from buckets.generator.transactions import (
     CARD,
     CASH,
-    PATTERNS,
     Draft,
     Integers,
-    Pattern,
     Population,
     Transactions,
     amount_text,
@@ -29,17 +26,12 @@ from buckets.generator.transactions import (
 
 @dataclass(frozen=True)
 class Scene:
-    """A stream in which cases are planted, and who has a part in them: one of each for every case number."""
+    """A stream in which cases are planted, and who has a part in many of them."""
 
     rng: np.random.Generator
     settings: GeneratorSettings
     population: Population
     background: Transactions
-    structurers: Integers  # payers who split one large sum
-    collectors: Integers  # beneficiaries of the split sums
-    testers: Integers  # payers whose card numbers were stolen and are tried out
-    hurried: Integers  # payers whose card is used five times in five minutes
-    mules: Integers  # beneficiaries whom many pay
     victims: Integers  # payers with no other part, who pay the mules
     bystanders: Integers  # beneficiaries with no other part, where stolen cards are used
 
@@ -75,35 +67,26 @@ _TRIES_FOR_A_FREE_CARD = 100
 def draw_cases(
     rng: np.random.Generator, settings: GeneratorSettings, population: Population, background: Transactions
 ) -> tuple[Draft, ...]:
-    """Plant `fraud_cases` of each pattern, pattern by pattern."""
+    """Plant `fraud_cases` of each pattern, pattern by pattern, in the order of `PATTERNS`."""
     # Parts are given to those who pay, or are paid, no more than the median.
     cases = settings.fraud_cases
     payers = _quiet(rng, background.payer, settings.payers)[: 3 * cases]
     beneficiaries = _quiet(rng, background.beneficiary, settings.beneficiaries)[: 2 * cases]
-    structurers, testers, hurried = payers.reshape(3, cases)
-    collectors, mules = beneficiaries.reshape(2, cases)
-    scene = Scene(
-        *(rng, settings, population, background),
-        structurers=structurers,
-        collectors=collectors,
-        testers=testers,
-        hurried=hurried,
-        mules=mules,
-        victims=np.setdiff1d(np.arange(settings.payers), payers),
-        bystanders=np.setdiff1d(np.arange(settings.beneficiaries), beneficiaries),
+    structurers, testers, hurried = payers.reshape(3, cases).tolist()
+    collectors, mules = beneficiaries.reshape(2, cases).tolist()
+    victims = np.setdiff1d(np.arange(settings.payers), payers)
+    bystanders = np.setdiff1d(np.arange(settings.beneficiaries), beneficiaries)
+    scene = Scene(rng, settings, population, background, victims, bystanders)
+    return (
+        *(_structuring(scene, *pair) for pair in zip(structurers, collectors, strict=True)),
+        *(_card_testing(scene, payer) for payer in testers),
+        *(_mule_fan_in(scene, mule) for mule in mules),
+        *(_five_in_five(scene, payer) for payer in hurried),
     )
-    plants: dict[Pattern, Callable[[Scene, int], Draft]] = {
-        "structuring": _structuring,
-        "card-testing": _card_testing,
-        "mule-fan-in": _mule_fan_in,
-        "five-in-five": _five_in_five,
-    }
-    return tuple(plants[pattern](scene, case) for pattern in PATTERNS for case in range(settings.fraud_cases))
 
 
-def _structuring(scene: Scene, case: int) -> Draft:
+def _structuring(scene: Scene, payer: int, beneficiary: int) -> Draft:
     """Split one sum above 200,000 into payments just under 10,000, spread over most of a day."""
-    payer, beneficiary = int(scene.structurers[case]), int(scene.collectors[case])
     count = int(scene.rng.integers(23, 28))
     span_ms = int(scene.rng.integers(18 * HOUR_MS, 23 * HOUR_MS))
     gaps = scene.rng.uniform(0.6, 1.4, count - 1)
@@ -122,9 +105,8 @@ def _structuring(scene: Scene, case: int) -> Draft:
     )
 
 
-def _card_testing(scene: Scene, case: int) -> Draft:
+def _card_testing(scene: Scene, payer: int) -> Draft:
     """Try out a stolen card with tiny payments, a few seconds apart."""
-    payer = int(scene.testers[case])
     card = scene.card_of(payer)
     count = int(scene.rng.integers(CARD_TESTING_COUNT + 2, 23))
     span_ms = int(scene.rng.integers(3 * MINUTE_MS, 8 * MINUTE_MS))
@@ -140,9 +122,8 @@ def _card_testing(scene: Scene, case: int) -> Draft:
     )
 
 
-def _mule_fan_in(scene: Scene, case: int) -> Draft:
+def _mule_fan_in(scene: Scene, mule: int) -> Draft:
     """Let many payers send middling sums to one quiet account within a few hours."""
-    mule = int(scene.mules[case])
     count = int(scene.rng.integers(34, 46))
     span_ms = int(scene.rng.integers(2 * HOUR_MS, 5 * HOUR_MS))
     time_ms = scene.start_ms(span_ms) + scene.moments_ms(count, span_ms)
@@ -161,7 +142,7 @@ def _mule_fan_in(scene: Scene, case: int) -> Draft:
     )
 
 
-def _five_in_five(scene: Scene, case: int) -> Draft:
+def _five_in_five(scene: Scene, payer: int) -> Draft:
     """Make five payments in less than five minutes, none of which a window that hops by a minute holds together.
 
     The first comes just before a minute ends, the fifth just under five minutes later. A window of five
@@ -174,7 +155,6 @@ def _five_in_five(scene: Scene, case: int) -> Draft:
 
     Source: Railgun (Oliveirinha et al., 2021), figure 1.
     """
-    payer = int(scene.hurried[case])
     card = scene.card_of(payer)
     paid_ms = scene.background.event_time_ms[scene.background.card == card]
     for _ in range(_TRIES_FOR_A_FREE_CARD):
@@ -211,15 +191,5 @@ def _events(
     cents: Integers,
     payment_type: int,
 ) -> Transactions:
-    def column(value: Integers | int) -> Integers:
-        return np.broadcast_to(np.asarray(value, np.int64), time_ms.shape)
-
-    return Transactions(
-        number=column(0),
-        event_time_ms=time_ms,
-        payer=column(payer),
-        beneficiary=column(beneficiary),
-        card=column(card),
-        payment_type=column(payment_type),
-        amount_cents=cents,
-    )
+    columns = (0, time_ms, payer, beneficiary, card, payment_type, cents)
+    return Transactions(*(np.broadcast_to(np.asarray(value, np.int64), time_ms.shape) for value in columns))

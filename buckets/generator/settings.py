@@ -119,10 +119,6 @@ class Destination:
     form: Form
     truth: Path
 
-    def file(self, number: int) -> Path:
-        """Return a numbered file of the folder."""
-        return self.path / f"transactions-{number:05d}.jsonl"
-
 
 def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
     """Check a destination before anything is generated for it; `malformed` says that there are broken lines.

@@ -20,7 +20,6 @@ from buckets.generator.settings import OWN_FILE, Destination, GeneratorSettings,
 from buckets.generator.transactions import (
     FIELD_NAMES,
     PAYMENT_TYPES,
-    Draft,
     Integers,
     PlantedCase,
     Transactions,
@@ -148,11 +147,6 @@ def json_lines(transactions: Transactions) -> Iterator[str]:
     return (_JSON.format(*row) for row in _rows(transactions))
 
 
-def json_line(transactions: Transactions, row: int) -> str:
-    """Write one transaction as JSON."""
-    return next(json_lines(transactions.take(slice(row, row + 1))))
-
-
 _AMOUNT = pa.decimal128(18, 2)
 ARROW_SCHEMA = pa.schema(
     [(name, {"eventTime": pa.int64(), "paymentAmount": _AMOUNT}.get(name, pa.string())) for name in FIELD_NAMES]
@@ -172,30 +166,20 @@ _FIELDS_THAT_GO_MISSING = ("transactionId", "eventTime", "payerId", "cardId", "p
 _ABSURD_TIMES_MS = (99_999_999_999_999, -99_999_999_999_999, 9_223_372_036_854_775_807)
 
 
-@dataclass(frozen=True)
-class MalformedLine:
-    """A line that is no transaction, without its line end, and the row of the stream that it comes before."""
-
-    before_row: int
-    text: str
-
-
 def draw_malformed(
     rng: np.random.Generator, arrivals: Transactions, count: int, first_number: int
-) -> tuple[MalformedLine, ...]:
-    """Draw broken lines, in arrival order, numbered from `first_number`.
+) -> list[tuple[int, str]]:
+    """Draw broken lines, in arrival order, numbered from `first_number`; each with the row that it comes before.
 
-    Each looks like the row that it comes before, under an id of its own.
+    It looks like that row, under an id of its own.
     """
     rows = np.sort(rng.integers(0, len(arrivals), count))
     lines = []
-    for offset, row in enumerate(rows.tolist()):
+    for offset, (row, line) in enumerate(zip(rows.tolist(), json_lines(arrivals.take(rows)), strict=True)):
         fault = _FAULTS[int(rng.integers(len(_FAULTS)))]
-        line = json_line(arrivals, row).replace(
-            transaction_id(int(arrivals.number[row])), transaction_id(first_number + offset)
-        )
-        lines.append(MalformedLine(row, _break(rng, line, fault)))
-    return tuple(lines)
+        line = line.replace(transaction_id(int(arrivals.number[row])), transaction_id(first_number + offset))
+        lines.append((row, _break(rng, line, fault)))
+    return lines
 
 
 def _break(rng: np.random.Generator, line: str, fault: str) -> str:
@@ -219,7 +203,7 @@ class Stream:
 
     settings: GeneratorSettings
     transactions: Transactions
-    malformed: tuple[MalformedLine, ...]
+    malformed: list[tuple[int, str]]  # lines that are none, each with the row of a transaction that it comes before
     truth: tuple[PlantedCase, ...]
     counts: DisorderCounts
 
@@ -232,11 +216,10 @@ class Stream:
         """Yield all lines in arrival order, broken ones included, without line ends."""
         done = 0
         lines = json_lines(self.transactions)
-        for broken in self.malformed:
-            for _ in range(broken.before_row - done):
-                yield next(lines)
-            done = broken.before_row
-            yield broken.text
+        for row, broken in self.malformed:
+            yield from islice(lines, row - done)
+            done = row
+            yield broken
         yield from lines
 
 
@@ -253,7 +236,13 @@ def generate(settings: GeneratorSettings) -> Stream:
     population = draw_population(people, settings)
     background = draw_background(everyday, settings, population)
     drafts = draw_cases(planting, settings, population, background)
-    events, case_of = _by_time(background, drafts)
+    # Planted events replace as many others, so that the stream has the length asked for; all are numbered by time.
+    planted = [draft.events for draft in drafts]
+    others = background.take(slice(sum(map(len, planted)), None))
+    together = concatenate([others, *planted])
+    order = np.argsort(together.event_time_ms, kind="stable")
+    events = replace(together.take(order), number=np.arange(len(order)))
+    case_of = np.repeat(np.arange(-1, len(drafts)), [len(others), *map(len, planted)])[order]  # -1 of others
     arrivals, counts = disorder(arriving, settings, events, case_of >= 0)
     broken = round(settings.malformed_rate * settings.transactions)
     return Stream(
@@ -266,20 +255,6 @@ def generate(settings: GeneratorSettings) -> Stream:
         ),
         counts=replace(counts, malformed=broken),
     )
-
-
-def _by_time(background: Transactions, drafts: tuple[Draft, ...]) -> tuple[Transactions, Integers]:
-    """Put all events in order, numbered from 0; and say for each the index of its draft, -1 where it is not planted.
-
-    Planted events replace as many others, so that the stream has the length asked for.
-    """
-    planted = [draft.events for draft in drafts]
-    everyday = background.take(slice(sum(len(events) for events in planted), None))
-    lengths = [len(everyday), *(len(events) for events in planted)]
-    case_of = np.repeat(np.arange(-1, len(drafts)), lengths)
-    events = concatenate([everyday, *planted])
-    order = np.argsort(events.event_time_ms, kind="stable")
-    return replace(events.take(order), number=np.arange(len(order))), case_of[order]
 
 
 LINES_BETWEEN_REPORTS = 10_000
@@ -326,7 +301,8 @@ def _write_folder(stream: Stream, target: Destination, report: OnLines) -> tuple
             entry.unlink()
     lines = _counted(stream.json_lines(), report)
     rows_per_file = stream.settings.rows_per_file
-    files = tuple(target.file(number) for number in range(-(-stream.line_count // rows_per_file)))
+    count = -(-stream.line_count // rows_per_file)
+    files = tuple(target.path / f"transactions-{number:05d}.jsonl" for number in range(count))
     first_seconds = int(time.time()) - len(files) + 1
     for number, path in enumerate(files):
         _write_lines(path, islice(lines, rows_per_file), first_seconds + number)

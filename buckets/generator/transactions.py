@@ -219,22 +219,18 @@ def draw_rents(rng: np.random.Generator, settings: GeneratorSettings, population
     tenant = rng.integers(0, settings.payers, len(landlord))
     card = population.draw_cards(rng, tenant)
     rent_cents = rng.integers(*_RENT_CENTS, len(landlord)) // 1_000 * 1_000
-    months = []
-    for day_ms in days_ms.tolist():
-        hour = rng.normal(_USUAL_HOUR, _HOUR_SPREAD, len(landlord)).clip(0.0, 23.9)
-        months.append(
-            Transactions(
-                number=np.zeros(len(landlord), np.int64),
-                event_time_ms=day_ms + (hour * HOUR_MS).astype(np.int64),
-                payer=tenant,
-                beneficiary=landlord,
-                card=card,
-                payment_type=np.full(len(landlord), CARD),
-                amount_cents=rent_cents,
-            )
-        )
-    none = Transactions(*([np.zeros(0, np.int64)] * 7))
-    return concatenate([none, *months])
+    months = len(days_ms)
+    hour = rng.normal(_USUAL_HOUR, _HOUR_SPREAD, (months, len(landlord))).clip(0.0, 23.9)
+    time_ms = (days_ms[:, np.newaxis] + (hour * HOUR_MS).astype(np.int64)).ravel()
+    return Transactions(
+        number=np.zeros(len(time_ms), np.int64),
+        event_time_ms=time_ms,
+        payer=np.tile(tenant, months),
+        beneficiary=np.tile(landlord, months),
+        card=np.tile(card, months),
+        payment_type=np.full(len(time_ms), CARD),
+        amount_cents=np.tile(rent_cents, months),
+    )
 
 
 def _first_days_ms(settings: GeneratorSettings) -> Integers:
@@ -279,13 +275,7 @@ _SMALLEST_CENTS = 20
 def draw_background(rng: np.random.Generator, settings: GeneratorSettings, population: Population) -> Transactions:
     """Draw all payments that are not planted, in no order; number 0 stands for no number yet."""
     rents = draw_rents(rng, settings, population)
-    everyday = _draw_everyday(rng, settings, population, settings.transactions - len(rents))
-    return concatenate([everyday, rents])
-
-
-def _draw_everyday(
-    rng: np.random.Generator, settings: GeneratorSettings, population: Population, count: int
-) -> Transactions:
+    count = settings.transactions - len(rents)
     leaders, followers_of, delay_ms = _draw_sprees(rng, count)
     payer = rng.choice(settings.payers, size=leaders, p=population.payer_weight)
     card = population.draw_cards(rng, payer)
@@ -296,15 +286,21 @@ def _draw_everyday(
     favourite = population.favourites[payer, rng.integers(0, population.favourites.shape[1], count)]
     beneficiary = np.where(rng.random(count) < _FAVOURITE_SHARE, favourite, anyone)
     payment_type = np.where(rng.random(count) < _CASH_SHARE, CASH, CARD)
-    return Transactions(
+    # Amounts are lognormal around the beneficiary's price and the payer's purse; cash is in steps of 5.00.
+    spread = np.exp(population.price_sigma[beneficiary] * rng.standard_normal(count))
+    cents = population.price_cents[beneficiary] * population.payer_purse[payer] * spread
+    exact = np.clip(np.rint(cents), _SMALLEST_CENTS, _LARGEST_CENTS).astype(np.int64)
+    in_steps = np.maximum(exact // _CASH_STEP_CENTS, 1) * _CASH_STEP_CENTS
+    everyday = Transactions(
         number=np.zeros(count, np.int64),
         event_time_ms=np.concatenate([time_ms, spree_ms]),
         payer=payer,
         beneficiary=beneficiary,
         card=np.concatenate([card, card[followers_of]]),
         payment_type=payment_type,
-        amount_cents=_draw_amounts(rng, population, payer, beneficiary, payment_type),
+        amount_cents=np.where(payment_type == CASH, in_steps, exact),
     )
+    return concatenate([everyday, rents])
 
 
 def _draw_sprees(rng: np.random.Generator, count: int) -> tuple[int, Integers, Integers]:
@@ -316,18 +312,3 @@ def _draw_sprees(rng: np.random.Generator, count: int) -> tuple[int, Integers, I
     through_ms = np.cumsum(gap_ms)
     before_ms = np.concatenate([[0], through_ms])[np.cumsum(lengths) - lengths]
     return leaders, np.repeat(first, lengths), through_ms - np.repeat(before_ms, lengths)
-
-
-def _draw_amounts(
-    rng: np.random.Generator,
-    population: Population,
-    payer: Integers,
-    beneficiary: Integers,
-    payment_type: Integers,
-) -> Integers:
-    """Draw amounts: lognormal around the beneficiary's price and the payer's purse; cash in steps of 5.00."""
-    spread = np.exp(population.price_sigma[beneficiary] * rng.standard_normal(len(payer)))
-    cents = population.price_cents[beneficiary] * population.payer_purse[payer] * spread
-    exact = np.clip(np.rint(cents), _SMALLEST_CENTS, _LARGEST_CENTS).astype(np.int64)
-    in_steps = np.maximum(exact // _CASH_STEP_CENTS, 1) * _CASH_STEP_CENTS
-    return np.where(payment_type == CASH, in_steps, exact)

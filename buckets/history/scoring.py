@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from buckets.archive.archive import Archive
 from buckets.archive.arrived_rows import ARRIVAL, BATCH, arrivals_of
-from buckets.archive.history import History
-from buckets.archive.recorded_batches import RecordedBatches
+from buckets.archive.history import History, RecordedBatches
 from buckets.arrays import Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.batch_ends import BatchEnd

@@ -11,14 +11,14 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from buckets.checkpoint.writer_schemas import WriterSchemas, newest_pinned
+from buckets.checkpoint.writer_schemas import WriterSchemas, newest_protobuf
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.source import PartOfMessage
 from buckets.events.debezium import AFTER
 from buckets.events.decoded import PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
 from buckets.events.message_fields import value_schema
-from buckets.events.message_keys import paths_in_keys
+from buckets.events.messages import paths_in_keys
 from buckets.kafka.faults import (
     ANSWER_WITHIN_S,
     Broker,
@@ -110,7 +110,7 @@ def pinned_fields(job: Job) -> PinnedProtobuf | None:
     parts = [part for part, written_in in source.registered.items() if written_in == "protobuf"]
     if not parts:
         return job.protobuf
-    so_far = newest_pinned(job).protobuf or PinnedProtobuf()
+    so_far = newest_protobuf(job)
     pinned = (job.protobuf or PinnedProtobuf()).model_copy(update={"numbers": so_far.numbers})
     assert kafka is not None
     assert kafka.registry is not None

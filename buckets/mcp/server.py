@@ -46,38 +46,27 @@ _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
 _AT_ONCE = 4  # So many calls read files at the same time; others wait
 
 
-def server_of(asked: AskedJob, questions: Questions, person: str, is_read_only: bool) -> "AssistantServer":
-    """Return the server of a job.
-
-    Args:
-        asked: the job.
-        questions: where backtests are asked for.
-        person: whose assistant it is; drafts carry their name.
-        is_read_only: whether no drafts may be proposed.
-    """
-    reading, drafts = ReadingTools(asked), DraftTools(asked, questions, person)
-    read: list[Callable[..., Any]] = [
-        reading.job_health,
-        reading.alerts,
-        reading.explain_alert,
-        reading.why_not,
-        reading.key_timeline,
-        reading.rules,
-        reading.rule_history,
-        reading.quality,
-    ]
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
-    tools = [_tool(_in_thread(function, limiter, True), _READS) for function in read]
-    tools.append(_tool(drafts.backtest_draft, _READS))
-    if not is_read_only:
-        tools.append(_tool(_in_thread(drafts.propose_draft, limiter, False), _PROPOSES))
-    return AssistantServer(tools)
-
-
 class AssistantServer(MCPServer[Any]):
     """A server whose tools fail in one line, and whose answers are the same as text and as data."""
 
-    def __init__(self, tools: list[Tool]) -> None:
+    def __init__(self, asked: AskedJob, questions: Questions, person: str, is_read_only: bool) -> None:
+        """Serve the assistant of a person, as `serve` does; backtests are asked for among `questions`."""
+        reading, drafts = ReadingTools(asked), DraftTools(asked, questions, person)
+        read: list[Callable[..., Any]] = [
+            reading.job_health,
+            reading.alerts,
+            reading.explain_alert,
+            reading.why_not,
+            reading.key_timeline,
+            reading.rules,
+            reading.rule_history,
+            reading.quality,
+        ]
+        limiter = anyio.CapacityLimiter(_AT_ONCE)
+        tools = [_tool(_in_thread(function, limiter, True), _READS) for function in read]
+        tools.append(_tool(drafts.backtest_draft, _READS))
+        if not is_read_only:
+            tools.append(_tool(_in_thread(drafts.propose_draft, limiter, False), _PROPOSES))
         super().__init__("buckets", instructions=_INSTRUCTIONS, version=own_version(), tools=tools, log_level="WARNING")
         self._arguments = {tool.name: list(tool.parameters["properties"]) for tool in tools}
 
@@ -166,7 +155,7 @@ def serve(conf: Path, person: str, is_read_only: bool) -> None:
         is_read_only: whether no drafts may be proposed.
     """
     asked, questions = AskedJob(conf, load_job(conf)), Questions()
-    anyio.run(_serve, server_of(asked, questions, person, is_read_only), questions)
+    anyio.run(_serve, AssistantServer(asked, questions, person, is_read_only), questions)
 
 
 async def _serve(server: AssistantServer, questions: Questions) -> None:

@@ -34,10 +34,6 @@ class Health:
     is_well: bool
     reason: str
 
-    def to_json(self) -> dict[str, str]:
-        """Return the answer as plain data."""
-        return {"status": "ok" if self.is_well else "unavailable", "reason": one_line(self.reason)}
-
 
 def alive(status: "Status | None") -> Health:
     """Say whether a job is alive: it is from its start to its end, however busy or far behind it is."""
@@ -94,12 +90,6 @@ class Endpoint:
         """Tell of a job or an audit from now on, given what returns its latest status."""
         self._job, self._audit = job or self._job, audit or self._audit
 
-    @property
-    def _status(self) -> "Status | None":
-        """The status by which health is told: of the job, or of an audit by itself."""
-        latest = self._job or self._audit
-        return None if latest is None else latest()
-
     def metrics(self) -> bytes:
         """Return all metrics."""
         from buckets.metrics.job_metrics import AUDIT, BUILD, exposition, job_exposition
@@ -108,13 +98,11 @@ class Endpoint:
         told += [] if self._audit is None else [exposition(AUDIT, self._audit())]
         return exposition([BUILD], {}) + b"".join(told)
 
-    def alive(self) -> Health:
-        """Say whether it is alive."""
-        return alive(self._status)
-
-    def ready(self) -> Health:
-        """Say whether it is ready."""
-        return ready(self._status, epoch_ms(), self._ready_lag)
+    def health(self, path: str) -> Health:
+        """Say whether a job, or an audit by itself, is alive or ready, of which one is asked by the path."""
+        latest = self._job or self._audit
+        status = None if latest is None else latest()
+        return alive(status) if path == "/healthz" else ready(status, epoch_ms(), self._ready_lag)
 
 
 @contextlib.contextmanager
@@ -206,10 +194,9 @@ class _Answers(BaseHTTPRequestHandler):
 
                 self._send(200, CONTENT_TYPE, metrics)
         elif path in ("/healthz", "/readyz"):
-            watched = self.server.watched
-            health = watched.alive() if path == "/healthz" else watched.ready()
-            body = write_json(health.to_json()).encode() + b"\n"
-            self._send(200 if health.is_well else 503, "application/json", body)
+            health = self.server.watched.health(path)
+            answer = {"status": "ok" if health.is_well else "unavailable", "reason": one_line(health.reason)}
+            self._send(200 if health.is_well else 503, "application/json", write_json(answer).encode() + b"\n")
         else:
             self._send(404, "text/plain; charset=utf-8", b"there are /metrics, /healthz and /readyz\n")
 

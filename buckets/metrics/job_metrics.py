@@ -25,7 +25,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4  # Of what `exposition` returns
 Status = Mapping[str, Any]
 Sample = tuple[tuple[str, ...], Any]
 """The values of the labels, and a number; of a histogram what `monitor.query_news.Histogram.to_json` returns."""
-Reader = Callable[[Status], Iterable[Sample]]  # Reads the numbers of a metric from a status
+Reader = Callable[[Status], Any]  # Reads of a status a number, numbers by one label, or samples; None for nothing
 _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
@@ -41,42 +41,36 @@ class Family:
 
     def of(self, status: Status) -> Metric:
         """Return the metric with the numbers of a status."""
-        read = _READERS.get(self.reads) or by_path(self.reads, bool(self.labels))
+        reader = _READERS.get(self.reads)
+        samples = _samples(_at_path(status, self.reads) if reader is None else reader(status), bool(self.labels))
         if self.kind == "histogram":
             histogram = HistogramMetricFamily(self.name, self.text, labels=self.labels)
-            for labels, counted in read(status):
+            for labels, counted in samples:
                 bounds = [*map(str, counted["bounds"]), "+Inf"]
                 up_to = list(zip(bounds, accumulate(counted["counts"]), strict=True))
                 histogram.add_metric(labels, buckets=up_to, sum_value=counted["sum"])
             return histogram
         family: CounterMetricFamily | GaugeMetricFamily = _FAMILIES[self.kind](self.name, self.text, labels=self.labels)
-        for labels, number in read(status):
+        for labels, number in samples:
             family.add_metric(labels, number)
         return family
 
 
-def by_path(path: str, has_label: bool) -> Reader:
-    """Return what reads the number at a path of a status, or numbers by one label; nothing where it is not there."""
-
-    def samples(status: Status) -> Iterable[Sample]:
-        value: Any = status
-        for name in path.split("."):
-            value = None if value is None else value.get(name)
-        if value is None:
-            return []
-        return [((label,), number) for label, number in value.items()] if has_label else [((), value)]
-
-    return samples
+def _at_path(status: Status, path: str) -> Any:
+    """Return what is at a path of a status; None where nothing is."""
+    value: Any = status
+    for name in path.split("."):
+        value = None if value is None else value.get(name)
+    return value
 
 
-def one(read: Callable[[Status], Any]) -> Reader:
-    """Return what reads the only number of a metric; None where there is none."""
-    return lambda status: [] if (number := read(status)) is None else [((), number)]
-
-
-def named(read: Callable[[Status], dict[str, int | float]]) -> Reader:
-    """Return what reads numbers by one label."""
-    return lambda status: [((name,), number) for name, number in read(status).items()]
+def _samples(read: Any, has_labels: bool) -> Iterable[Sample]:
+    """Return a number, or numbers by one label, as samples; what are samples already as they are."""
+    if read is None:
+        return []
+    if not has_labels:
+        return [((), read)]
+    return [((label,), number) for label, number in read.items()] if isinstance(read, Mapping) else read
 
 
 @dataclass(frozen=True)
@@ -127,21 +121,8 @@ def _alerts(status: Status) -> Iterable[Sample]:
             yield (rule, state), count
 
 
-def _keys(change: str) -> Reader:
-    return lambda status: [((group,), counts.get(change, 0)) for group, counts in status["keys"].items()]
-
-
-def _partitions(name: str) -> Reader:
-    return lambda status: [((group,), counts[name]) for group, counts in status.get("partitions", {}).items()]
-
-
-def lag_by_partition(status: Status) -> Iterable[Sample]:
-    """Read the lag of each partition."""
-    return [((topic, partition), messages) for topic, partition, messages in status["query"]["behind"]]
-
-
-def _states(status: Status) -> dict[str, int | float]:
-    return {state.lower(): count for state, count in status["rules"]["states"].items()}
+def _of_groups(place: str, name: str) -> Reader:
+    return lambda status: {group: counts.get(name, 0) for group, counts in status.get(place, {}).items()}
 
 
 def _fills(name: str) -> Reader:
@@ -152,11 +133,11 @@ def _fills(name: str) -> Reader:
                 by_group[fill["group"]] = by_group.get(fill["group"], 0) + fill[name]
         return by_group
 
-    return named(events)
+    return events
 
 
 def _processes(name: str) -> Reader:
-    return named(lambda status: {_PROCESSES[kind]: held[name] for kind, held in status["processes"].items()})
+    return lambda status: {_PROCESSES[kind]: held[name] for kind, held in status["processes"].items()}
 
 
 def last_batch_s(status: Status) -> float | None:
@@ -169,33 +150,29 @@ def last_progress_s(status: Status) -> float:
     return max(float(status["started_ms"]) / 1000, last_batch_s(status) or 0.0, (status["idle_ms"] or 0) / 1000)
 
 
-def _requests(status: Status) -> Iterable[Sample]:
-    return [((page, str(code)), number) for (page, code), number in status["requests"].items()]
-
-
 _READERS: Mapping[str, Reader] = {
-    "started_s": one(lambda status: status["started_ms"] / 1000),
-    "last_batch_s": one(last_batch_s),
-    "last_progress_s": one(last_progress_s),
+    "started_s": lambda status: status["started_ms"] / 1000,
+    "last_batch_s": last_batch_s,
+    "last_progress_s": last_progress_s,
     "outcomes": _outcomes,
     "alerts": _alerts,
-    "lag": lag_by_partition,
-    "sampled": _partitions("sampled"),
-    "several": _partitions("several"),
-    "new_keys": _keys("new"),
-    "evicted_keys": _keys("evicted"),
-    "rule_states": named(_states),
-    "rules_followed": one(lambda status: int(status["rules_fault"] is None)),
-    "schema_version": one(lambda status: schema_news(status).get("version")),
-    "schema_followed": one(lambda status: int(news["fault"] is None) if (news := schema_news(status)) else None),
+    "lag": lambda status: [((topic, partition), lag) for topic, partition, lag in status["query"]["behind"]],
+    "sampled": _of_groups("partitions", "sampled"),
+    "several": _of_groups("partitions", "several"),
+    "new_keys": _of_groups("keys", "new"),
+    "evicted_keys": _of_groups("keys", "evicted"),
+    "rule_states": lambda status: {state.lower(): n for state, n in status["rules"]["states"].items()},
+    "rules_followed": lambda status: int(status["rules_fault"] is None),
+    "schema_version": lambda status: schema_news(status).get("version"),
+    "schema_followed": lambda status: int(news["fault"] is None) if (news := schema_news(status)) else None,
     "fills": _fills("events"),
     "fills_expected": _fills("of"),
     "process_memory": _processes("resident_bytes"),
     "process_threads": _processes("threads"),
     "process_fds": _processes("descriptors"),
-    "shortages": one(lambda status: len(status["shortages"])),
-    "requests": _requests,
-    "build": lambda _: [((own_version(),), 1)],
+    "shortages": lambda status: len(status["shortages"]),
+    "requests": lambda status: [((page, str(code)), n) for (page, code), n in status["requests"].items()],
+    "build": lambda _: {own_version(): 1},
 }
 _DECLARED: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(resource("metrics/families.yaml").read_bytes())
 JOB, AUDIT, CONSOLE, SERVE = (

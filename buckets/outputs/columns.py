@@ -5,7 +5,7 @@ its files (timestamps in Delta, integers and strings in JSON lines).
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -176,26 +176,10 @@ def replayed_outputs(evaluations: bool) -> tuple[str, ...]:
 _VALUES = ("value", "lower", "upper")
 _MOST_DIGITS = 38
 _OF_MEASURE = 19  # Digits of the largest integer of 64 bits
-_TERMS = pa.list_(
-    pa.struct(
-        [
-            pa.field("name", pa.string()),
-            pa.field("function", pa.string()),
-            pa.field("of", pa.string()),
-            pa.field("window", pa.string()),
-            pa.field("where", pa.string()),
-            pa.field("group_by", pa.list_(pa.string())),
-            pa.field("value", pa.string()),
-            pa.field("exact", pa.bool_()),
-            pa.field("lower", pa.string()),
-            pa.field("upper", pa.string()),
-            pa.field("may_be_null", pa.bool_()),
-            pa.field("count", pa.int64()),
-            pa.field("warm", pa.bool_()),
-            pa.field("type", pa.string()),
-        ]
-    )
-)
+_TERM = "name function of window where group_by value exact lower upper may_be_null count warm type"
+_NO_TEXTS = dict.fromkeys(("exact", "may_be_null", "warm"), pa.bool_())
+_NO_TEXTS |= {"group_by": pa.list_(pa.string()), "count": pa.int64()}
+_TERMS = pa.list_(pa.struct([pa.field(name, _NO_TEXTS.get(name, pa.string())) for name in _TERM.split()]))
 
 
 def field_types(schema: EventSchema) -> dict[str, pa.DataType]:
@@ -217,7 +201,8 @@ def with_structs(
         index = table.schema.get_field_index(name)
         if index >= 0 and not pa.types.is_nested(table.schema.field(index).type):
             encoded = table.column(index).combine_chunks().dictionary_encode()
-            values = [_object(value) for value in encoded.dictionary.to_pylist()]
+            written = encoded.dictionary.to_pylist()
+            values = [json.loads(value) if isinstance(value, str) else value for value in written]
             there = key_fields if name == "key" else () if name in DIFFERING else known or ()
             kind = _TERMS if name == "terms" else _struct_of(values, known or {}, there)
             parsed = pa.array([_fitting(value, kind) for value in values], kind)
@@ -232,10 +217,6 @@ def with_digits(table: pa.Table, digits: int) -> pa.Table:
         if index >= 0:
             table = table.set_column(index, name, table.column(index).cast(pa.decimal128(_MOST_DIGITS, digits)))
     return table
-
-
-def _object(written: Any) -> Any:
-    return json.loads(written) if isinstance(written, str) else written
 
 
 def _struct_of(values: Iterable[Any], known: Mapping[str, pa.DataType], there: Iterable[str]) -> pa.DataType:
@@ -266,12 +247,6 @@ def _fitting(value: Any, kind: pa.DataType) -> Any:
         return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
     if pa.types.is_list(kind):
         return [_fitting(item, kind.value_type) for item in value]
-    return _plain(kind)(value)
-
-
-def _plain(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_decimal(kind):
-        return lambda value: Decimal(str(value))
-    if pa.types.is_string(kind):
-        return lambda value: value if isinstance(value, str) else write_json(value)
-    return lambda value: value
+        return Decimal(str(value))
+    return write_json(value) if pa.types.is_string(kind) and not isinstance(value, str) else value

@@ -96,7 +96,9 @@ def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | 
 def sample_of(alert: Mapping[str, Any], measure: str | None) -> Sample:
     """Return what of an alert is compared; see `compare`."""
     key = json.dumps(alert["key"], sort_keys=True, ensure_ascii=False)
-    return Sample(alert["event_time"], alert["event_id"], key, _amount(alert.get("event"), measure))
+    event = alert.get("event")
+    amount = finite_decimal(event.get(measure) if isinstance(event, Mapping) and measure is not None else None)
+    return Sample(alert["event_time"], alert["event_id"], key, amount)
 
 
 def compare_events(of_a: Mapping[Event, Sample], of_b: Mapping[Event, Sample], samples: int) -> Comparison:
@@ -129,10 +131,6 @@ def _keys(of_a: Iterable[Sample], of_b: Iterable[Sample]) -> dict[Caught, int]:
 def _days(events: Mapping[Caught, Iterable[Sample]]) -> dict[int, dict[Caught, int]]:
     counts = {name: Counter(sample.event_time_ms // DAY_MS for sample in of_part) for name, of_part in events.items()}
     return {day: {name: counts[name][day] for name in PARTS} for day in sorted(set().union(*counts.values()))}
-
-
-def _amount(event: Any, measure: str | None) -> Decimal | None:
-    return finite_decimal(event.get(measure) if isinstance(event, Mapping) and measure is not None else None)
 
 
 def _as_text(amount: Decimal | None) -> str | None:

@@ -148,7 +148,6 @@ class Contract:
     """The schema of an output's messages."""
 
     title: str  # what a message is, in words
-    description: str  # what it says
     fields: tuple[Field, ...]  # its fields, in the order of the schema
 
     def read(self, value: bytes | None) -> Row:
@@ -204,7 +203,7 @@ def load_contract(name: str) -> Contract:
     """Read a published schema, by its name and version."""
     schema = json.loads(schema_path(name).read_text(encoding="utf-8"))
     fields = tuple(_field(name, written, name in schema["required"]) for name, written in schema["properties"].items())
-    return Contract(schema["title"], schema["description"], fields)
+    return Contract(schema["title"], fields)
 
 
 def _field(name: str, written: dict[str, Any], required: bool) -> Field:

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 
-from buckets.events.arrivals import INGESTED
+from buckets.events.arrivals import INGESTED, json_objects
 from buckets.events.decoded import AVRO, PROTOBUF, WriterSchema
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import is_array
@@ -40,15 +40,11 @@ _ENDS = {"avro": "avsc", "protobuf": "proto"}
 _FIRST_MESSAGE = b"\0"  # The indexes of the first message of a file of Protobuf, for short
 
 
-def schema_path(output: str, written_in: BinaryFormat) -> Path:
-    """Return where the schema of an output lies."""
-    return resource(f"schemas/{written_in}/{PUBLISHED[output].contract}.{_ENDS[written_in]}")
-
-
 @cache
 def schema_text(output: str, written_in: BinaryFormat) -> str:
     """Return the schema of an output, as it is registered."""
-    return schema_path(output, written_in).read_text(encoding="utf-8")
+    path = resource(f"schemas/{written_in}/{PUBLISHED[output].contract}.{_ENDS[written_in]}")
+    return path.read_text(encoding="utf-8")
 
 
 def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any]) -> bytes:
@@ -180,7 +176,7 @@ class JsonLines:
         texts = self.texts(self.ordered(table))
         if output == EVALUATIONS:
             del texts["position"]
-        yield from objects(texts)
+        yield from json_objects(texts)
 
     def ordered(self, table: pa.Table) -> pa.Table:
         """Return the rows in that order, times in ms."""
@@ -225,12 +221,6 @@ class JsonLines:
             return "null"
         padding = self._largest_scale + AVERAGE_EXTRA_DIGITS - scale  # Zeros, as the column has so many digits
         return f'"{format(value, "f")[: -(padding + (scale == 0)) or None]}"'
-
-
-def objects(fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield rows as JSON objects, from the JSON of each field of all rows."""
-    template = ", ".join(f"{write_json(name).replace('%', '%%')}: %s" for name in fields)
-    yield from map(f"{{{template}}}".__mod__, zip(*fields.values(), strict=True))
 
 
 ID = "id"
@@ -278,7 +268,7 @@ class Messages:
             identities = _identities(output, table)
             texts[ID] = [*map(write_json, identities)]
         keys = table["key"].to_pylist() if "key" in table.column_names else [None] * len(table)
-        for key, source, value, identity in zip(keys, sources, objects(texts), identities, strict=True):
+        for key, source, value, identity in zip(keys, sources, json_objects(texts), identities, strict=True):
             yield Message(key or source, value, identity)
 
 

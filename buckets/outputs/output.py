@@ -82,9 +82,7 @@ _ROUNDING = Decimal("0.0000005")
 
 def fires(row: Row) -> bool:
     """Return whether the value of an alert, if it has one, crosses its limit, as far as a rounded value tells."""
-    if row["limit"] is None or row["value"] is None:
-        return True
-    if len(row["limit"]) > _LONGEST_LIMIT:
+    if row["limit"] is None or row["value"] is None or len(row["limit"]) > _LONGEST_LIMIT:
         return True
     limit = Decimal(row["limit"])
     is_high, is_low = row["value"] >= limit - _ROUNDING, row["value"] <= limit + _ROUNDING

@@ -99,26 +99,18 @@ def output_rows(
 
 
 def output_batches(
-    path: Path,
-    columns: Collection[str] | None = None,
-    selection: Selection = ALL,
-    optional: Collection[str] = (),
+    path: Path, columns: Collection[str] | None, selection: Selection, optional: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
     """Read rows of a table as `output_rows` does, moments as int64 in ms; one that is not there has no rows."""
     if is_table(path):
         table, sql = _asked(path, columns, selection, optional)
-        yield from map(in_ms, query_batches(table, sql, _named(path)))
+        yield from map(in_ms, query_batches(table, sql, f"results {path}"))
 
 
-def output_table(
-    path: Path,
-    columns: Collection[str] | None = None,
-    selection: Selection = ALL,
-    optional: Collection[str] = (),
-) -> pa.Table:
+def output_table(path: Path, columns: Collection[str] | None = None, selection: Selection = ALL) -> pa.Table:
     """Read rows of a table as `output_rows` does, in the types that its columns have."""
-    table, sql = _asked(path, columns, selection, optional)
-    return query(table, sql, _named(path))
+    table, sql = _asked(path, columns, selection, ())
+    return query(table, sql, f"results {path}")
 
 
 def rows_of(rows: pa.Table | pa.RecordBatch, path: Path) -> list[Row]:
@@ -134,10 +126,6 @@ def _unreadable(path: Path, reason: str) -> BucketsError:
     return BucketsError(f"results {path}: {reason}")
 
 
-def _named(path: Path) -> str:
-    return f"results {path}"
-
-
 def _lines_of(folder: Path, output: str) -> Path:
     return folder / f"{output}.jsonl"
 
@@ -145,7 +133,7 @@ def _lines_of(folder: Path, output: str) -> Path:
 def _asked(
     path: Path, columns: Collection[str] | None, selection: Selection, optional: Collection[str]
 ) -> tuple[DeltaTable, str]:
-    with readable(_named(path)):
+    with readable(f"results {path}"):
         table = open_table(path)
         there = [field.name for field in table.schema().fields]
     wanted = there if columns is None else columns

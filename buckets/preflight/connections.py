@@ -1,6 +1,5 @@
 """Opens each thing that a job connects to and looks at it, with short time-outs; nothing is written."""
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.record_files import OwnedFolder
-from buckets.checkpoint.writer_schemas import newest_pinned
+from buckets.checkpoint.writer_schemas import newest_protobuf
 from buckets.config.job import Answer, Job, check_source
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import ListSettings
@@ -26,11 +25,11 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import MissingColumn, check_columns, parse, without_column
 from buckets.events.bad_rows import BadRows
 from buckets.events.debezium import fields_of_rows
-from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
+from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.events.field_paths import array_path, reachable, type_of
 from buckets.events.message_fields import TimesSeen
-from buckets.events.message_keys import is_whole_key
+from buckets.events.messages import is_whole_key
 from buckets.events.parquet_rows import can_order, plain_table_arrivals
 from buckets.events.schema import KEY, OF_KEY
 from buckets.events.source_files import readable_files
@@ -97,7 +96,6 @@ def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> s
 def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
     from buckets.events.avro.avro_events import NO_VALUES, leaves, record_type
-    from buckets.events.avro.avro_type import record_fields
 
     wanted = fields_in(job, part)
     field = KEY if part == "key" and is_whole_key(job.event_schema) else None
@@ -108,8 +106,8 @@ def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Se
         if array_path(at) is None and faults and all(faults):
             message = f"has {name}, which {faults[0]}; take it out of the event schema"
             raise SchemaError(message)
-    fields = record_fields(root) if field is None else []
-    names = dict.fromkeys(name for each in fields for name in (each.name, *each.aliases))
+    records = root.records if field is None else ()
+    names = dict.fromkeys(name for record in records for each in record.fields for name in (each.name, *each.aliases))
     return list(names), [name for at, found in kinds.items() if found for name in wanted[at]]
 
 
@@ -118,7 +116,7 @@ def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tupl
     from buckets.events.protobuf.proto_schema import messages_of, read_schema
     from buckets.events.protobuf.wanted import wanted_fields
 
-    wanted, pinned = fields_in(job, part), newest_pinned(job).protobuf or PinnedProtobuf()
+    wanted, pinned = fields_in(job, part), newest_protobuf(job)
     found = []
     for message in messages_of(read_schema(schema)):
         fields = wanted_fields(message, list(wanted), pinned.numbers.get(message.full_name, {}))
@@ -141,8 +139,7 @@ def _names_in_rows(schema: WriterSchema) -> list[str]:
         from buckets.events.avro.avro_events import imported_fields as avro_fields
         from buckets.events.avro.avro_type import read_schema as read_avro
 
-        root = read_avro(schema.text, schema.references)
-        records = root.branches if root.kind == "union" else (root,)
+        records = read_avro(schema.text, schema.references).records
         fields = [field for record in records for field in avro_fields(record, "")]
     else:
         from buckets.events.protobuf.proto_schema import messages_of, read_schema
@@ -203,8 +200,7 @@ def _looks(path: Path, job: Job) -> Iterator[_Look]:
 def _source_files(path: Path, job: Job, source: FileSource) -> str:
     check_source(path, job)
     folder = source.folder
-    in_store = isinstance(folder, StorePath)
-    if not in_store and not os.access(folder, os.R_OK | (os.X_OK if folder.is_dir() else 0)):
+    if not isinstance(folder, StorePath) and not os.access(folder, os.R_OK | (os.X_OK if folder.is_dir() else 0)):
         message = f"source.path: {folder} may not be read; see who may"
         raise BucketsError(message)
     files = sorted(readable_files(folder, source.subfolders))
@@ -225,12 +221,12 @@ def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
     """Say which fields that rules need none of some files has."""
     opened, faults = list[EventFile](), list[MissingColumn]()
     for file in files[:_FILES_LOOKED_AT]:
-        # A job makes dead letters of what cannot be read.
-        with contextlib.suppress(BucketsError):
-            try:
-                opened.append(open_event_file(file, job.event_schema, source.file_format))
-            except MissingColumn as error:
-                faults.append(error)
+        try:
+            opened.append(open_event_file(file, job.event_schema, source.file_format))
+        except MissingColumn as error:
+            faults.append(error)
+        except BucketsError:
+            continue  # A job makes dead letters of what cannot be read.
     if faults and not opened:
         raise faults[0]
     gone = lacking(opened, job.event_schema, first_rule_set(job.rules).named_fields) if opened else ""
@@ -293,14 +289,10 @@ def _checkpoint(job: Job) -> str:
     return f"goes on; {changed}" if changed else "goes on"
 
 
-def _identity(job: Job) -> str | None:
-    return Checkpoint(job.checkpoint).job.known_identity()
-
-
 def _output(job: Job, path: Path) -> str:
     checkpoint = Checkpoint(job.checkpoint)
     folder = OwnedFolder(path, "output.path", checkpoint.job.life)
-    check_output(folder, checkpoint, _identity(job))
+    check_output(folder, checkpoint, checkpoint.job.known_identity())
     check_digits(path, job.event_schema)
     _check_tables(path)
     _check_writable("output.path", path)
@@ -318,7 +310,7 @@ def _archive(job: Job, settings: ArchiveSettings) -> str:
         raise BucketsError(message)
     checkpoint = Checkpoint(job.checkpoint)
     folder = OwnedFolder(path, "archive.path", checkpoint.job.life)
-    is_there = check_archive(folder, checkpoint, _identity(job))
+    is_there = check_archive(folder, checkpoint, checkpoint.job.known_identity())
     _check_writable("archive.path", path)
     return "goes on" if is_there else "begins anew"
 

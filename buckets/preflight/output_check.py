@@ -22,24 +22,21 @@ def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | No
         )
         raise BucketsError(message)
     newest = checkpoint.batches.latest_done()[0]
-    if identity is not None and newest is not None:
-        _check_filled(folder.path, checkpoint.path, identity, newest)
-
-
-def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) -> None:
-    """See that a folder holds the tables that batches have filled, up to the newest batch that has ended."""
+    if identity is None or newest is None:
+        return
     for name in TABLES:
-        table = folder / name
+        table = folder.path / name
         if not is_made(table) and (name != EVALUATIONS or table.exists()):
             message = (
-                f"output.path {folder} does not hold the table {name} that checkpoint {checkpoint} has filled; put it "
-                "back, or name a new checkpoint and a new output folder"
+                f"output.path {folder.path} does not hold the table {name} that checkpoint {checkpoint.path} has "
+                "filled; put it back, or name a new checkpoint and a new output folder"
             )
             raise BucketsError(message)
-    last = last_number(folder / BATCHES, f"{identity}-{BATCHES}")
+    batches = folder.path / BATCHES
+    last = last_number(batches, f"{identity}-{BATCHES}")
     if last is None or last < newest:
         message = (
-            f"table {folder / BATCHES} ends with batch {'none' if last is None else last}, and checkpoint {checkpoint} "
+            f"table {batches} ends with batch {'none' if last is None else last}, and checkpoint {checkpoint.path} "
             f"with batch {newest}: the end of its log is gone; restore the table from a copy"
         )
         raise BucketsError(message)

@@ -107,7 +107,10 @@ class Service:
         self._batches = JobBatches(job.checkpoint)
         known = RegisteredSchemas(job.checkpoint)  # The job keeps those that are new
         ask = lru_cache(Registry(kafka.registry).schema) if kafka.registry is not None else lambda number: None
-        self._read = TopicMessages(source, lambda number: known(number) or ask(number)).read
+        messages = TopicMessages(
+            source.format, source.envelope, source.decimals, lambda number: known(number) or ask(number)
+        )
+        self._read = messages.read
         self._replica: Replica | None = None
         self._reading, self._numbers, self._is_anew = 0, 0, True
         self._waiting: dict[int, Call] = {}

@@ -25,7 +25,7 @@ from buckets.audit.tables import (
     Column,
     MessageReader,
     Table,
-    tables_of,
+    audit_tables,
 )
 from buckets.audit.writer import AT_ONCE, AuditWriter, WrittenMessages
 from buckets.checkpoint.lock import Lock, LostLease
@@ -136,7 +136,7 @@ def prepare_audit(
     if new_topic is not None:
         go_on_in_new_topics(topics, folder, identity, guard, new_topic)
     guard.start()
-    tables = tables_of(topics, job.event_schema.largest_scale)
+    tables = audit_tables(topics.values(), job.event_schema.largest_scale)
     return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings, tables)
 
 

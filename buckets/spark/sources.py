@@ -274,7 +274,9 @@ def open_source(spark: SparkSession, job: "Job") -> ArrivalStream:
             numbers = TopicGenerations(job.checkpoint).numbers(source.all_topics)
             registry = job.settings.kafka.registry
             ask = None if registry is None else Registry(registry).schema
-            messages = TopicMessages(source, RegisteredSchemas(job.checkpoint, ask))
+            messages = TopicMessages(
+                source.format, source.envelope, source.decimals, RegisteredSchemas(job.checkpoint, ask)
+            )
             return open_topics(spark, source, job.settings.kafka, messages, schema, numbers)
         case DeltaSource() as source:
             return open_delta(spark, source, schema)

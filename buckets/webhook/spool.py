@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.record_files import RecordFiles
-from buckets.files import append_whole, numbers_in, write_whole
+from buckets.checkpoint.record_files import NumberedRecords, RecordFiles
+from buckets.files import append_whole, write_whole
 from buckets.json_text import write_json
 from buckets.outputs.messages import Message
-
-_DIGITS = 20
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,9 @@ class Spool:
     def __init__(self, checkpoint: Path) -> None:
         """Read how far they have been handed over; BucketsError if that record is damaged."""
         self._records = RecordFiles(checkpoint)
-        self._folder = self._records.folder / "webhook"
-        self._file = self._folder / "position.json"
-        self.undelivered = self._folder / "undelivered.jsonl"
+        folder = self._records.folder / "webhook"
+        self._batches = NumberedRecords(self._records, folder, ".jsonl", digits=20)
+        self._file, self.undelivered = folder / "position.json", folder / "undelivered.jsonl"
         self._settled, self._beyond = self._records.read_if_there(self._file, _position) or ((-1, 0, ""), {})
 
     def put(self, batch_id: int, decided_ms: int, alerts: Iterable[Message]) -> int:
@@ -53,12 +51,12 @@ class Spool:
             for alert in alerts
         ]
         if lines and batch_id >= self._settled[0]:
-            write_whole(self._folder / f"{batch_id:0{_DIGITS}}.jsonl", "".join(f"{line}\n" for line in lines))
+            write_whole(self._batches.file(batch_id), "".join(f"{line}\n" for line in lines))
         return len(lines)
 
     def batches(self) -> list[int]:
         """Return the batches that have alerts, in order."""
-        return numbers_in(self._folder, ".jsonl")
+        return self._batches.numbers()
 
     def begin(self, batch_id: int) -> list[WaitingAlert]:
         """Return the alerts of a batch that are not settled, which are settled from now on."""
@@ -80,7 +78,7 @@ class Spool:
 
         A batch that was given up with its topic has left its number to another one, whose alerts are others.
         """
-        file = self._folder / f"{batch_id:0{_DIGITS}}.jsonl"
+        file = self._batches.file(batch_id)
         with self._records.reading(file):
             written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
             alerts = [
@@ -109,7 +107,7 @@ class Spool:
 
     def remove(self, batch_id: int) -> None:
         """Remove a batch whose alerts are all settled, and kept so."""
-        (self._folder / f"{batch_id:0{_DIGITS}}.jsonl").unlink(missing_ok=True)
+        self._batches.remove(batch_id)
 
     def give_up(self, alert: WaitingAlert, reason: str, at_ms: int) -> None:
         """Write an alert to those that were given up."""

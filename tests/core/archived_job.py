@@ -9,7 +9,7 @@ import pyarrow as pa
 from buckets.archive.archive import Archive
 from buckets.archive.archive_writer import ArchiveWriter
 from buckets.archive.arrived_rows import ArrivedInTask, ArrivedRows, archived_and_rounded, archived_rows
-from buckets.archive.recorded_batches import RecordedBatches
+from buckets.archive.history import RecordedBatches
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import Terms

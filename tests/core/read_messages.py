@@ -11,10 +11,10 @@ from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.config.source import SourceSettings
 from buckets.events.arrivals import INGESTED, parse, skipped_rows
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
-from buckets.events.messages import SchemaOf, TopicMessages
+from buckets.events.messages import SchemaOf
 from buckets.events.schema import KEY, EventSchema
 from tests.core.avro_events import rows_of
-from tests.core.pinned import NOTHING_PINNED, Pinned
+from tests.core.pinned import NOTHING_PINNED, Pinned, topic_messages
 
 
 class ReadMessages(NamedTuple):
@@ -60,7 +60,7 @@ def read_messages(
     rows = rows_of([each.value for each in messages]).append_column(INGESTED, times)
     for name in columns_beside_value(schema):
         rows = rows.append_column(name, beside[name])
-    read = TopicMessages(topic, RegisteredSchemas(folder, ask)).read(rows, schema, pinned)
+    read = topic_messages(topic, RegisteredSchemas(folder, ask)).read(rows, schema, pinned)
     found, dead = parse(read, schema, frozenset())
     columns = {schema.event_id: found.event_id, schema.event_time.field: pa.array(found.times_ms)}
     columns |= found.attributes | found.measures

@@ -5,7 +5,7 @@ import pytest
 
 from buckets.archive.archive import Archive, by_batch
 from buckets.archive.arrived_rows import arrivals_of
-from buckets.archive.recorded_batches import RecordedBatches
+from buckets.archive.history import RecordedBatches
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.errors import BucketsError

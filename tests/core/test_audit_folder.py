@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from buckets.audit.folder import AuditFolder
-from buckets.audit.tables import TRANSACTIONS, UNREADABLE, tables_of
+from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
 from buckets.files import partial_of
@@ -91,7 +91,7 @@ def test_an_audit_of_messages_alone_has_their_table_and_takes_others_later(tmp_p
     run_a_batch(audit_folder)
     audit_folder.check()
     verdicts = alone | {"said": columns.VERDICTS}
-    assert list(tables_of(verdicts)) == [columns.VERDICTS, TRANSACTIONS, UNREADABLE]
+    assert list(audit_tables(verdicts.values())) == [columns.VERDICTS, TRANSACTIONS, UNREADABLE]
     for name in (columns.VERDICTS, UNREADABLE):
         make_table(audit_folder, name)
     audit_folder.keep_topics(audit_folder.topics(verdicts))

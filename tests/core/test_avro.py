@@ -10,13 +10,12 @@ from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, RAW, parse
 from buckets.events.avro.avro_events import read_registered
-from buckets.events.avro.avro_type import read_schema, record_fields
+from buckets.events.avro.avro_type import read_schema
 from buckets.events.conversion import A_LIST
 from buckets.events.decoded import NO_PREFIX, SchemaError, WriterSchema, text_behind_prefix
-from buckets.events.messages import TopicMessages
 from buckets.events.schema import EventSchema
 from tests.core.avro_events import encoded, rows_of
-from tests.core.pinned import Pinned
+from tests.core.pinned import Pinned, topic_messages
 
 EVENTS = {
     "event_id": "id",
@@ -446,7 +445,8 @@ def test_names_are_resolved_in_their_namespaces_and_across_references():
     with pytest.raises(SchemaError):
         read_schema(payment)
     union = read_schema(json.dumps([PLAIN, avro(more="long") | {"name": "other"}]))
-    assert [field.name for field in record_fields(union)][4:] == ["id", "at", "country", "amount", "more"]
+    names = [field.name for record in union.records for field in record.fields]
+    assert names[4:] == ["id", "at", "country", "amount", "more"]
 
 
 # JSON behind the prefix of a registry
@@ -482,29 +482,29 @@ def reasons(values, *messages):
 
 def test_a_schema_is_asked_for_once_and_then_known_without_a_registry(tmp_path):
     registry = Asked(s1=PLAIN)
-    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), WHOLE, WHOLE) == [None, None]
-    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), WHOLE) == [None]
+    assert reasons(topic_messages(TOPIC, RegisteredSchemas(tmp_path, registry)), WHOLE, WHOLE) == [None, None]
+    assert reasons(topic_messages(TOPIC, RegisteredSchemas(tmp_path, registry)), WHOLE) == [None]
     assert registry.numbers == [1]
-    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path)), WHOLE) == [None]
+    assert reasons(topic_messages(TOPIC, RegisteredSchemas(tmp_path)), WHOLE) == [None]
 
 
 def test_a_schema_of_another_format_makes_dead_letters(tmp_path):
-    values = TopicMessages(TOPIC, RegisteredSchemas(tmp_path, lambda number: WriterSchema("PROTOBUF", "syntax")))
+    values = topic_messages(TOPIC, RegisteredSchemas(tmp_path, lambda number: WriterSchema("PROTOBUF", "syntax")))
     assert reasons(values, WHOLE) == ["schema 1 is of type PROTOBUF, not AVRO"]
 
 
 def test_a_record_of_a_schema_that_is_damaged_is_said(tmp_path, as_worded):
-    reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, Asked(s1=PLAIN))), WHOLE)
+    reasons(topic_messages(TOPIC, RegisteredSchemas(tmp_path, Asked(s1=PLAIN))), WHOLE)
     (file,) = (tmp_path / "buckets" / "schemas").iterdir()
     file.write_text(file.read_text().replace("country", "kountry"))
     elsewhere = tmp_path.with_name("copy")
     tmp_path.rename(elsewhere)
     with pytest.raises(BucketsError, check=as_worded):
-        reasons(TopicMessages(TOPIC, RegisteredSchemas(elsewhere)), WHOLE)
+        reasons(topic_messages(TOPIC, RegisteredSchemas(elsewhere)), WHOLE)
 
 
 def test_values_of_a_schema_file_have_no_prefix(tmp_path):
-    rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(
+    rows = topic_messages(TOPIC, RegisteredSchemas(tmp_path)).read(
         rows_of([WHOLE[5:], WHOLE]), SCHEMA, Pinned(json.dumps(PLAIN))
     )
     found, dead = parse(rows, SCHEMA, frozenset())

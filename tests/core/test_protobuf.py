@@ -16,13 +16,12 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.conversion import A_LIST
 from buckets.events.decoded import NO_PREFIX, PinnedProtobuf, SchemaError, WriterSchema
-from buckets.events.messages import TopicMessages
 from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.events.protobuf.protobuf_events import read_registered
 from buckets.events.protobuf.wanted import pinned_with
 from buckets.events.schema import EventSchema
 from tests.core.avro_events import rows_of
-from tests.core.pinned import Pinned
+from tests.core.pinned import Pinned, topic_messages
 from tests.core.protobuf_events import descriptors_of, encoded
 
 EVENTS: dict[str, Any] = {
@@ -291,7 +290,7 @@ def test_money_and_a_decimal_of_google_are_read_to_the_digit():
 def test_a_field_that_is_written_in_another_type_than_a_schema_file_says_is_a_dead_letter_and_never_absent(tmp_path):
     other = proto(amount="int64 amount = 6")
     rows = rows_of([message(other, amount="5")[6:], message(PLAIN)[6:]])
-    read_rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(
+    read_rows = topic_messages(TOPIC, RegisteredSchemas(tmp_path)).read(
         rows, SCHEMA, Pinned(None, PinnedProtobuf(text=PLAIN))
     )
     found, (letter,) = parse(read_rows, SCHEMA, frozenset())
@@ -598,9 +597,9 @@ def test_a_schema_is_asked_for_once_with_its_imports_and_then_known_without_a_re
 
     whole = WHOLE + b"\x3a\x04\x0a\2DE"
     for values in (
-        TopicMessages(TOPIC, RegisteredSchemas(tmp_path, ask)),
-        TopicMessages(TOPIC, RegisteredSchemas(tmp_path, ask)),
-        TopicMessages(TOPIC, RegisteredSchemas(tmp_path)),
+        topic_messages(TOPIC, RegisteredSchemas(tmp_path, ask)),
+        topic_messages(TOPIC, RegisteredSchemas(tmp_path, ask)),
+        topic_messages(TOPIC, RegisteredSchemas(tmp_path)),
     ):
         rows = values.read(rows_of([whole, WHOLE]), SCHEMA, Pinned())
         assert parse(rows, SCHEMA, frozenset())[1] == []
@@ -608,14 +607,14 @@ def test_a_schema_is_asked_for_once_with_its_imports_and_then_known_without_a_re
 
 
 def test_a_schema_of_another_format_makes_dead_letters(tmp_path):
-    values = TopicMessages(TOPIC, RegisteredSchemas(tmp_path, lambda number: WriterSchema("AVRO", '"string"')))
+    values = topic_messages(TOPIC, RegisteredSchemas(tmp_path, lambda number: WriterSchema("AVRO", '"string"')))
     (letter,) = parse(values.read(rows_of([WHOLE]), SCHEMA, Pinned()), SCHEMA, frozenset())[1]
     assert letter.reason == "schema 1 is of type AVRO, not PROTOBUF"
 
 
 def test_values_of_a_schema_file_have_no_prefix(tmp_path):
     pinned_file = Pinned(None, PinnedProtobuf(text=PLAIN))
-    rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(rows_of([WHOLE[6:], WHOLE]), SCHEMA, pinned_file)
+    rows = topic_messages(TOPIC, RegisteredSchemas(tmp_path)).read(rows_of([WHOLE[6:], WHOLE]), SCHEMA, pinned_file)
     found, dead = parse(rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]
     assert [letter.position for letter in dead] == [1]

@@ -27,7 +27,6 @@ from buckets.engine.storage.shard_store import (
     Section,
     ShardStore,
 )
-from buckets.events.messages import TopicMessages
 from buckets.events.schema import EventSchema
 from buckets.kernel import score
 from buckets.lists.base import Entry
@@ -45,6 +44,7 @@ from buckets.state.layer import Bounds, Layer
 from buckets.state.live_log import PrivateCaches
 from buckets.timeline.tiers import Paging
 from tests.core.examples import SCHEMA, rule
+from tests.core.pinned import topic_messages
 from tests.core.test_carry import RULES as ALL_RULES
 from tests.core.test_evicted_keys import EVENTS, LAGS_MS, row, stream
 from tests.laws import examples
@@ -81,7 +81,7 @@ WIDER = EventSchema.model_validate(
 SCHEMAS = [SCHEMA, WIDER]
 SMALL_PAGES = Paging(page_cells=3, hot_cells=2, most_pages=64)
 NARROW = Bounds(4_000, 1 << 20, 1)
-READ = TopicMessages(KafkaSource(kind="kafka", topic="payments"), lambda number: None).read
+READ = topic_messages(KafkaSource(kind="kafka", topic="payments"), lambda number: None).read
 
 
 def scored_by(rule_set, shards: int, number: int = 1, schema: EventSchema = SCHEMA, watched: int = 0) -> ScoredBy:

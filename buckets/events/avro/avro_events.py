@@ -317,7 +317,7 @@ def record_type(written: WriterSchema, field: str | None = None) -> AvroType:
     root = read_schema(written.text, written.references)
     if field is not None:  # A record is written as its fields are, and nothing else.
         return AvroType("record", fields=(RecordField(field, root),))
-    for each in root.branches if root.kind == "union" else (root,):
+    for each in root.records:
         if each.kind != "record":
             message = f"is not a record but of type {each.kind}"
             raise SchemaError(message)

@@ -85,6 +85,11 @@ class AvroType:
         return next(own, None) or next((field for field in self.fields if name in field.aliases), None)
 
     @property
+    def records(self) -> tuple["AvroType", ...]:
+        """The records that messages of this type are: the type itself, or those of a union."""
+        return self.branches if self.kind == "union" else (self,)
+
+    @property
     def are_told_apart(self) -> bool:
         """Whether the branches of a union are read as records that say which one it is: beside null there are many."""
         return sum(branch.kind != "null" for branch in self.branches) > 1
@@ -120,12 +125,6 @@ def _without_meaning(written: dict[str, Any]) -> Any:
     if kind is not None and "name" not in written and not (isinstance(kind, str) and kind in _UNNAMED):
         return kind
     return {"logical" if name == "logicalType" else name: part for name, part in written.items() if name != "default"}
-
-
-def record_fields(root: AvroType) -> list[RecordField]:
-    """Return the fields of a record; of a union of records those of all of them."""
-    records = root.branches if root.kind == "union" else (root,)
-    return [field for record in records for field in record.fields]
 
 
 def _type(written: Any, named: dict[str, Any], known: dict[str, AvroType]) -> AvroType:

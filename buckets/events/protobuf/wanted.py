@@ -242,24 +242,19 @@ def protobuf_bytes(message: Descriptor, value: dict[str, Any]) -> bytes:
 
     A text takes anything as JSON. What is null, or not in the object, is not there.
     """
-    written: bytes = _fill(_class_of(message)(), value).SerializeToString(deterministic=True)
+    written: bytes = _fill(message_factory.GetMessageClass(message)(), value).SerializeToString(deterministic=True)
     return written
 
 
 def protobuf_value(message: Descriptor, content: bytes) -> dict[str, Any]:
     """Return what a message says, null for what is not there; ValueError if it is broken."""
-    read = _class_of(message)()
+    read = message_factory.GetMessageClass(message)()
     try:
         read.ParseFromString(content)
     except DecodeError:
         fault = "is not a message of its schema"
         raise ValueError(fault) from None
     return _plain_fields(read)
-
-
-@lru_cache(maxsize=64)
-def _class_of(message: Descriptor) -> Any:
-    return message_factory.GetMessageClass(message)
 
 
 @lru_cache(maxsize=256)
@@ -282,7 +277,7 @@ def _fill(made: Any, value: dict[str, Any]) -> Any:
         if given is None:
             continue
         if form == "plain":
-            setattr(made, name, _as_text(given) if isinstance(given, dict | list) else given)
+            setattr(made, name, write_json(given) if isinstance(given, dict | list) else given)
             continue
         field = getattr(made, name)
         match form:
@@ -305,16 +300,12 @@ def _fill(made: Any, value: dict[str, Any]) -> Any:
     return made
 
 
-def _as_text(given: Any) -> str:
-    return write_json(given)
-
-
 def _fill_scalar(made: Any, value: Any) -> None:
     """Put a single value into a message that has a field for each type of it; a list as JSON, null as none of them."""
     made.SetInParent()
     if value is not None:
         is_list = isinstance(value, list)
-        setattr(made, _SCALARS[str if is_list else type(value)], _as_text(value) if is_list else value)
+        setattr(made, _SCALARS[str if is_list else type(value)], write_json(value) if is_list else value)
 
 
 def _plain_fields(message: Message) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from buckets.archive import arrived_rows
 from buckets.archive.archive import Archive
 from buckets.archive.arrived_rows import OWN_COLUMNS
-from buckets.archive.recorded_batches import RecordedBatches
+from buckets.archive.history import RecordedBatches
 from buckets.arrays import Flags, Int64s
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms

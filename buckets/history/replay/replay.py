@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.arrived_rows import BATCH, FAULT, POSITION, SOURCE
-from buckets.archive.history import History
-from buckets.archive.recorded_batches import RecordedBatches
+from buckets.archive.history import History, RecordedBatches
 from buckets.audit.tables import Table, audit_tables
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job, load_job, results_folder
