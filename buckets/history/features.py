@@ -46,12 +46,13 @@ from buckets.history.scoring import (
     JOINED_ROWS,
     NO_ROWS,
     ArchivePiece,
-    ArchivePieces,
     ArchiveRows,
     KeptTimelines,
+    Pieces,
     ScoreArchive,
     ScoredPiece,
     spans_of,
+    with_recorded_lists,
 )
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs.columns import DEAD_LETTERS
@@ -280,8 +281,7 @@ class FeatureRun:
         while at < len(pieces):
             began_s, files, spans = time.monotonic(), list[DataFile](), pieces.spans[at : at + size]
             kept = KeptTimelines(out.path / TIMELINES, first, spans[-1].end)
-            of_round = replace(pieces, spans=spans, like=replace(pieces.like, kept=kept))
-            for found in score(of_round, "features", partial(self._written_in, out)):
+            for found in score(replace(pieces, spans=spans, kept=kept), "features", partial(self._written_in, out)):
                 files += found.files
                 yield self._take(found).rows
             out.commit(kept.end, files)
@@ -300,14 +300,14 @@ class FeatureRun:
             "software": __version__,
         }
 
-    def _pieces(self, history: History, first: int = 0) -> ArchivePieces:
+    def _pieces(self, history: History, first: int = 0) -> Pieces:
         terms = Terms(event_schema=self._schema, engine=self._engine, evaluations=False, output="delta")
         rows = ArchiveRows(
             history.archive.under(self._schema.new_names), [*arrived_rows.OWN_COLUMNS.names, *self._schema.all_fields]
         )
         spans = spans_of(history, lambda one, other: one.lists == other.lists, first)
         like = ArchivePiece(NO_ROWS, self._rule_set, terms)
-        return ArchivePieces(like, history.recorded, rows, spans, _numbered_rows)
+        return Pieces(rows, spans, partial(with_recorded_lists, like, history.recorded), _with_numbered_rows)
 
     def _found_in(self, scored: ScoredPiece) -> FeaturesOfPiece:
         """Return the features of a piece of an archive; any process may look at it."""
@@ -345,8 +345,8 @@ class FeatureRun:
         return found
 
 
-def _numbered_rows(rows: pa.Table) -> pa.Table:
-    """Return rows of an archive as those of one source, whose positions are the numbers of their arrivals."""
+def _with_numbered_rows(rows: pa.Table, piece: ArchivePiece) -> ArchivePiece:
+    """Add rows of an archive as those of one source, whose positions are the numbers of their arrivals."""
     origins = rows[arrived_rows.SOURCE], rows[arrived_rows.POSITION]
     own = {
         arrived_rows.SOURCE: pa.repeat(pa.scalar(""), len(rows)),
@@ -355,7 +355,7 @@ def _numbered_rows(rows: pa.Table) -> pa.Table:
     }
     for name, values in own.items():
         rows = rows.set_column(rows.column_names.index(name), name, values)
-    return rows.append_column(_ORIGIN, origins[0]).append_column(_PLACE, origins[1])
+    return replace(piece, rows=rows.append_column(_ORIGIN, origins[0]).append_column(_PLACE, origins[1]))
 
 
 def _together(arrivals: Arrivals) -> Iterator[tuple[Lists, list[pa.RecordBatch]]]:

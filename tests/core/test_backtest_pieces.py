@@ -76,7 +76,8 @@ def test_a_piece_of_many_batches_is_scored_in_the_order_of_their_arrival(tmp_pat
     for number, batch in enumerate(cut(rows, positions)):
         # Files that are older than those that were read before them.
         job.batch([row | {"source_order": -number, "position": at} for at, row in enumerate(batch)])
-    piece = backtest(RULES).piece(pa.concat_tables(job.archive.tables()))
+    asked = backtest(RULES)
+    piece = asked.piece(pa.concat_tables(job.archive.tables()), asked.settings)
     assert in_order(rows_of(alerts([piece]))) == in_order(job.pipeline.output("alerts"))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,12 @@ from buckets.history.backtest.sweep import NO_SWEEP, SweptRules, parse_sweeps, s
 from buckets.history.scoring import (
     NO_ROWS,
     ArchivePiece,
-    ArchivePieces,
     ArchiveRows,
+    Pieces,
     ScoredPiece,
     score_pieces,
     spans_of,
+    with_recorded_lists,
 )
 from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.moment import ANY_TIME, TimeRange, moment_ms, short_time_text
@@ -56,7 +57,7 @@ from buckets.rules.rule_set import RuleSet
 from buckets.verdicts.confirmed import Amounts, given_fraud
 
 
-def archive_pieces(history: History, asked: "Backtest") -> ArchivePieces:
+def archive_pieces(history: History, asked: "Backtest") -> Pieces:
     """Return what has arrived for a job, in pieces, up to the last arrival that counts.
 
     Batches that see other lists are in different pieces, where rules look into some that are not given.
@@ -82,7 +83,8 @@ def archive_pieces(history: History, asked: "Backtest") -> ArchivePieces:
     spans = spans_of(history, lambda one, other: not needed or one.lists == other.lists, first, end)
     for span in spans if needed else ():
         check_needed_lists(needed, span.last.lists, f"batch {span.first_batch}")
-    return ArchivePieces(asked.settings, history.recorded if needed else None, rows, spans, asked.scored_rows)
+    settings_of = partial(with_recorded_lists, asked.settings, history.recorded if needed else None)
+    return Pieces(rows, spans, settings_of, asked.piece)
 
 
 def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str) -> None:
@@ -115,7 +117,7 @@ def _numbered(arrivals: Iterable[pa.RecordBatch], asked: "Backtest") -> Iterator
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
         made, rounded = archived_and_rounded(rows, asked.schema, 0)
-        yield replace(asked.piece(made.append_column(ARRIVAL, numbers)), rounded=rounded)
+        yield replace(asked.piece(made.append_column(ARRIVAL, numbers), asked.settings), rounded=rounded)
         first += len(rows)
 
 
@@ -225,9 +227,9 @@ class Backtest:
             return rows
         return rows.filter(pc.greater_equal(moments_ms(rows[self.schema.event_time.field]), self.from_ms))
 
-    def piece(self, rows: pa.Table) -> ArchivePiece:
-        """Make a piece of rows of the archive."""
-        return replace(self.settings, rows=self.scored_rows(rows))
+    def piece(self, rows: pa.Table, like: ArchivePiece) -> ArchivePiece:
+        """Make a piece of rows of the archive, like one without rows."""
+        return replace(like, rows=self.scored_rows(rows))
 
     @property
     def _evaluated(self) -> tuple[Rule, ...]:

@@ -27,7 +27,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job, load_job, results_folder
 from buckets.delta.whole_table import inside, is_between, is_table, moments_ms
 from buckets.errors import BucketsError
-from buckets.history.replay.replayed import CutAs, Replayed, ReplayedPieces, RowDifference, differences
+from buckets.history.replay.replayed import CutAs, Replayed, RowDifference, differences, replayed_pieces
 from buckets.history.scoring import PutOut, ScoreArchive, ScoredPiece, score_archive
 from buckets.moment import ANY_TIME, TimeRange, moment_ms
 from buckets.outputs import columns
@@ -321,7 +321,7 @@ def replay_history(
         replayed = Replayed(cut_as, last_batch, batches, evicts_otherwise, recorded.after, missing=set(missing))
         tables = ReplayedTables(history, request.times, rows, replayed)
         with TemporaryDirectory() as folder:
-            pieces = ReplayedPieces(history, Path(folder), cut_as, last_batch)
+            pieces = replayed_pieces(history, Path(folder), cut_as, last_batch)
             found_in = partial(replayed_in, history.job.settings.output.kind, request.times, rows)
             put_out: PutOut = "evaluations" if request.evaluations or missing else "alerts"
             for found in score(pieces, put_out, found_in):
