@@ -120,8 +120,9 @@ def _take_file(job: Job, file: Path, lines: dict[int, Verdict | str], unchecked:
     """Write the verdicts of a file, if all its lines are good; each bad one is named on standard error."""
     faults = {number: line for number, line in lines.items() if isinstance(line, str)}
     good = {number: line for number, line in lines.items() if isinstance(line, Verdict)}
-    verdicts, unknown = complete([*good.values()], results_folder(job), archived_events(job), not unchecked)
-    faults |= {[*good][index]: fault for index, fault in unknown.items()}
+    numbers, asked = list(good), list(good.values())
+    verdicts, unknown = complete(asked, results_folder(job), archived_events(job), not unchecked)
+    faults |= {numbers[index]: fault for index, fault in unknown.items()}
     for number, fault in sorted(faults.items()):
         echo(one_line(f"{file}:{number}: {fault}"), err=True)
     if faults:

@@ -38,16 +38,16 @@ from buckets.questions.long_questions import Questions
 from buckets.questions.rule_checks import RuleChecks
 from buckets.resources import built_site
 
-SAMPLE_EVERY_S = 1.0
+_SAMPLE_EVERY_S = 1.0
 _KEPT = 3600
 
 
 class Sampler:
     """Takes a sample each second; closing ends it."""
 
-    def __init__(self, checkpoint: Path, every_s: float = SAMPLE_EVERY_S) -> None:
+    def __init__(self, checkpoint: Path) -> None:
         """Look at the status of a checkpoint's job; nothing is taken from the job."""
-        self._checkpoint, self._every_s = checkpoint, every_s
+        self._checkpoint = checkpoint
         self._samples: deque[LiveSample] = deque(maxlen=_KEPT)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples of the job", daemon=True)
@@ -67,7 +67,7 @@ class Sampler:
         return [sample for sample in tuple(self._samples) if sample.time_s > time_s]
 
     def _run(self) -> None:
-        while not self._closing.wait(self._every_s):
+        while not self._closing.wait(_SAMPLE_EVERY_S):
             try:
                 live = read_live(self._checkpoint)
             except BucketsError:  # pages say it
@@ -206,7 +206,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class View:
-    """What a page shows: its template, with values for it; or only where to go on."""
+    """What a page shows: its template, with values for it."""
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)

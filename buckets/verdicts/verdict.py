@@ -159,7 +159,7 @@ def read_verdict_file(path: Path, by: str | None, now_ms: int) -> dict[int, Verd
     lines, first = dict[int, Verdict | str](), dict[tuple[Any, ...], tuple[int, str]]()
     for number, fields in _csv_records(path, text) if path.suffix == ".csv" else _json_records(text):
         try:
-            line = fields if isinstance(fields, str) else written_verdict(fields, by, now_ms)
+            line: Verdict | str = fields if isinstance(fields, str) else written_verdict(fields, by, now_ms)
         except (ValueError, TypeError, AttributeError) as error:
             line = first_line(error)
         if isinstance(line, Verdict):
