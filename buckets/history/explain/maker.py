@@ -139,6 +139,8 @@ class Explainer:
         if result is None:
             from_ms = target.time_ms - max((each.feature.window.reach_ms for each in rule.named_features()), default=0)
             result = find_recorded(past, rule, target, list(histories.values()), from_ms)
+        if past.recorded.before is not None:
+            notes = (*notes, f"events of batches before {past.recorded.cuts[0].batch_id} are not in the archive")
         recorded, features = {} if result is None else result.features, []
         for named in rule.named_features():
             history, value = histories.get(frozenset(named.fields)), recorded.get(named.name)
@@ -157,11 +159,6 @@ class Explainer:
             origin="nothing is recorded of it" if result is None else result.origin,
             notes=notes,
         )
-        if past.recorded.before is not None:
-            first = past.recorded.cuts[0].batch_id
-            explanation = replace(
-                explanation, notes=(*notes, f"events of batches before {first} are not in the archive")
-            )
         explanation = self._with_outcome(explanation, result, earlier)
         if explanation.outcome != "did not fire":
             explanation = replace(explanation, notes=(*explanation.notes, *self._score(rule, target, features)))
@@ -205,8 +202,8 @@ class Explainer:
         limit = kernel_limit(rule)
         if limit is not None and (rule.limit is not None or extra_digits(rule)):
             ((only, decided),) = features
-            if only.recorded is not None and not only.recorded.exact and isinstance(only.recorded.value, str):
-                value = Decimal(only.recorded.value)
+            value = None if only.recorded is None or only.recorded.exact else only.recorded.known
+            if isinstance(value, Decimal):
                 decided = PlainValue(Fraction(value), value)
             if decided.exact is not None:
                 return explain_test(only.name, decided, limit)
@@ -217,11 +214,7 @@ class Explainer:
         values: dict[str, Value] = dict(known.values)
         for feature, plain in features:
             recorded = feature.recorded
-            values[feature.name] = plain.shown
-            if recorded is not None and not recorded.exact:
-                values[feature.name] = recorded.value
-                if isinstance(recorded.value, str) and not recorded.is_text:
-                    values[feature.name] = Decimal(recorded.value)
+            values[feature.name] = plain.shown if recorded is None or recorded.exact else recorded.known
         why_null = {feature.name: feature.why_null for feature, _ in features if feature.why_null is not None}
         lists = ListsAt(self.past.lists(target.batch_id), np.array([target.time_ms]))
         return KnownValues(values, why_null, lists)
