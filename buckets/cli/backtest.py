@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from buckets.archive.delta_source import open_events
 from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo_report, report_text
 from buckets.cli.options import (
@@ -344,4 +345,5 @@ class _Origin:
             message = "--master goes with --conf, the archive of a job; score other events by buckets.spark.backtest"
             raise BucketsError(message)
         check_needed_lists(asked.needed_lists, (), f"--events {self.events}")
-        return asked.run(event_pieces(self.events, self.arrival, asked, say), on_rows)
+        opened = open_events(self.events, self.schema, self.arrival, say, asked.rule_set.named_fields)
+        return asked.run(event_pieces(opened, asked), on_rows)

@@ -17,7 +17,6 @@ from buckets.arrays import Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
-from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob, OutputDecoder, memory_store
 from buckets.engine.stages.shard import Scorer
@@ -87,11 +86,6 @@ class ScoredPiece:
 
     piece: ArchivePiece
     results: BatchResults
-
-    @property
-    def account(self) -> BatchAccount:
-        """What became of each event."""
-        return self.results.account
 
     def table(self, output: str) -> pa.Table:
         """Return the rows of an output, in no particular order."""

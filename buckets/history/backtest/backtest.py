@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.arrived_rows import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, archived_and_rounded
-from buckets.archive.delta_source import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings, raw_window_fault, raw_window_faults
@@ -97,22 +96,8 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
         raise BucketsError(message)
 
 
-def event_pieces(
-    path: Path, arrival: str | None, asked: "Backtest", say: Callable[[str], None]
-) -> Iterator[ArchivePiece]:
-    """Return events as `open_events` opens them, in pieces; a column orders those of a Delta table, or their time.
-
-    At the end `say` gets remarks about the times.
-    """
-    yield from _numbered(open_events(path, asked.schema, arrival, say, asked.rule_set.named_fields), asked)
-
-
-def table_pieces(events: pa.Table, asked: "Backtest") -> Iterator[ArchivePiece]:
-    """Return the events of a table, in pieces in the order of its rows."""
-    return _numbered(table_arrivals(events, asked.schema), asked)
-
-
-def _numbered(arrivals: Iterable[pa.RecordBatch], asked: "Backtest") -> Iterator[ArchivePiece]:
+def event_pieces(arrivals: Iterable[pa.RecordBatch], asked: "Backtest") -> Iterator[ArchivePiece]:
+    """Yield events that are no archive's in pieces, in the order in which they come."""
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
@@ -407,7 +392,7 @@ def backtest(
     """
     sweeps = [sweeps] if isinstance(sweeps, str) else sweeps
     asked = question(rules, schema, engine, lists, begin, end, amount, fraud, sweeps)
-    return asked.run(table_pieces(events, asked))
+    return asked.run(event_pieces(table_arrivals(events, schema), asked))
 
 
 def question(

@@ -209,7 +209,7 @@ class RaisedAlerts:
 
     def found_in(self, scored: ScoredPiece) -> "FoundInPiece":
         """Return what `take` needs to know of a piece; nothing of other pieces is looked at."""
-        rows, schema = scored.piece.rows, self._schema
+        rows, schema, account = scored.piece.rows, self._schema, scored.results.account
         times_ms = moments_ms(rows[schema.event_time.field]).filter(rows["_fault"].is_null())
         counted_ms = times_ms.filter(inside(times_ms, self._span))
         days = CountedDays()
@@ -230,7 +230,7 @@ class RaisedAlerts:
             days,
             _ends(counted_ms),
             _ends(times_ms),
-            (scored.account.events_in, scored.account.malformed, list(bad_rows(scored.table(DEAD_LETTERS)))),
+            (account.events_in, account.malformed, list(bad_rows(scored.table(DEAD_LETTERS)))),
             scored.piece.rounded,
             None if self.fraud is None else self.fraud.among(rows),
             alerts,

@@ -16,6 +16,7 @@ from buckets.history.explain.explanation import FeatureThen, RecordedValue, Step
 from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import IN_TIMELINE, KeyHistory, Target, find_group
 from buckets.numbers.fixed_point import format_scaled
+from buckets.printable import value_text
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import describe_filter
 from buckets.rules.group import COUNT_TRACK
@@ -260,6 +261,4 @@ def _text(value: Any, field: str | None, arrivals: Arrivals) -> str | None:
     measure = arrivals.schema.measures.get(field or "")
     if value is None:
         return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if measure is None else format_scaled(value, measure.scale)
+    return value_text(value) if measure is None else format_scaled(value, measure.scale)

@@ -155,7 +155,7 @@ def replayed_in(kind: str, times: TimeRange, rows: OutputTables, scored: ScoredP
     if columns.EVALUATIONS in scored.results.payloads:
         evaluations = scored.table(columns.EVALUATIONS)
         cold = evaluations.filter(pc.invert(evaluations["warm"])).select(["rule_id", "event_id", "key"])
-    return ReplayedPiece(scored.account.events_in, piece.batches[1], tables, cold)
+    return ReplayedPiece(scored.results.account.events_in, piece.batches[1], tables, cold)
 
 
 class ReplayedTables:
