@@ -193,13 +193,8 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
     """Return rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
     schema = past.terms(batch_id).event_schema
     of_alerts = alert_schema(schema)
-    came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
     alerts: list[dict[str, Any]] = []
-    for row in rows:
-        arrivals = came.get((row["event_id"], row["event_time"]))
-        if arrivals is None:
-            continue
-        came_at = arrivals.row_of(row["source"], row["position"])
+    for row, arrivals, came_at in past.came(schema, rows):
         batch = int(arrivals.batches[came_at])
         rules = past.rule_set(batch).rules
         rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)

@@ -73,14 +73,10 @@ class FiredBefore:
         else:  # What a group keeps may have begun again.
             rows, since = self._recorded(from_ms), self.past.first_batch_of(self._home.generation)
         number = self.target.number if self.target.on == "events" else self.target.number // RANKS
-        came = self.past.numbers_of(self.past.schema, [(row["event_id"], row["event_time"]) for row in rows])
-        for row in rows:
-            arrivals = came.get((row["event_id"], row["event_time"]))
-            if arrivals is not None:
-                came_at = arrivals.row_of(row["source"], row["position"])
-                is_before = arrivals.numbers[came_at] < number and arrivals.batches[came_at] >= since
-                if is_before and TimeRange(from_ms).has(row["event_time"]):
-                    yield row
+        for row, arrivals, came_at in self.past.came(self.past.schema, rows):
+            is_before = arrivals.numbers[came_at] < number and arrivals.batches[came_at] >= since
+            if is_before and TimeRange(from_ms).has(row["event_time"]):
+                yield row
 
     def _recorded(self, from_ms: int | None) -> list[Row]:
         """Read them by the key under all names of its fields, which stand in the order of the rule, or by name."""
