@@ -267,8 +267,6 @@ def message_rows(messages: Sequence[TakenMessage], names: Callable[[str], str], 
         POSITION: pa.array([message.offset for message in messages], pa.int64()),
         INGESTED: pa.array([message.time_ms for message in messages], pa.int64()),
     }
-    found = {KEY: "key", HEADERS: "headers", STAMPED: "stamped"}
-    for name in columns_beside_value(schema):
-        values = [getattr(message, found[name]) for message in messages]
-        columns[name] = pa.array(values, _KINDS[name])
+    for name in columns_beside_value(schema):  # which are called as here
+        columns[name] = pa.array([getattr(message, name) for message in messages], _KINDS[name])
     return pa.record_batch(columns)

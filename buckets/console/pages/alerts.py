@@ -1,6 +1,7 @@
 """Pages of alerts: the list with verdicts, one alert and its explanation, keys, verdicts, and the quality of rules."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from buckets.archive.history import History, archived_events
@@ -64,9 +65,8 @@ def listed(asked: Asked) -> View:
 def list_changes(asked: Asked) -> Iterator[list[PageChange]]:
     """Yield the list anew each time that alerts or verdicts have been written; only of its first page."""
     watched = [asked.site.results / output for output in KINDS[AlertFilter.of(asked.named).kind]]
-    seen = _Versions([*watched, verdict_table(asked.site.job)])
-    while True:
-        yield [PageChange(part("alerts-list.html", **_values(asked)))] if seen.have_changed() else []
+    for has_changed in _changes([*watched, verdict_table(asked.site.job)]):
+        yield [PageChange(part("alerts-list.html", **_values(asked)))] if has_changed else []
 
 
 def judge(asked: Asked) -> Onward:
@@ -116,19 +116,13 @@ def _values(asked: Asked) -> dict[str, Any]:
     }
 
 
-class _Versions:
-    """Whether tables have been written since; looks for the next file of each log, and lists none."""
-
-    def __init__(self, tables: list[Any]) -> None:
-        self._seen = {table: open_table(table).version() if is_table(table) else -1 for table in tables}
-
-    def have_changed(self) -> bool:
-        """Return whether one has, and go on from there."""
-        changed = False
-        for table, version in self._seen.items():
-            if Commits(table).has(version + 1):
-                self._seen[table], changed = open_table(table).version(), True
-        return changed
+def _changes(tables: Iterable[Path]) -> Iterator[bool]:
+    """Yield whether tables have been written since; looks for the next file of each log, and lists none."""
+    seen = {table: open_table(table).version() if is_table(table) else -1 for table in tables}
+    while True:
+        written = [table for table, version in seen.items() if Commits(table).has(version + 1)]
+        seen |= {table: open_table(table).version() for table in written}
+        yield bool(written)
 
 
 def alert(asked: Asked) -> View:
