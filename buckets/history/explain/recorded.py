@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from buckets.delta.whole_table import is_between, is_in
+from buckets.engine.policies import is_in_share
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import EventThen, Reason, RecordedValue, RuleOutcome, RuleThen
 from buckets.history.explain.history_lookup import Arrivals, Past
@@ -103,8 +104,6 @@ def policy_reasons(earlier: FiredBefore, is_warm: bool) -> tuple[list[Reason], l
         return held, [Reason("shadow", "the rule is on trial (SHADOW): its alerts go to shadow_alerts")], True
     if rule.rollout >= WHOLE_SHARE:
         return held, [], False
-    from buckets.engine.policies import is_in_share
-
     is_inside = is_in_share(rule, json.dumps(key, ensure_ascii=False, sort_keys=True))
     where = "inside" if is_inside else "outside"
     sentence = f"the key is {where} the {share_text(rule.rollout)} of keys that the rule alerts for"
