@@ -256,7 +256,7 @@ class Backtest:
                 f"its ids are those of {self.schema.event_id!r}, and that it is of the same time"
             )
             raise BucketsError(message)
-        return self._report(raised, raised.in_span_ms, fraud)
+        return self._report(raised, raised.in_span_ms)
 
     def _nothing_there(self, raised: RaisedAlerts) -> str:
         if raised.all_ms is None:
@@ -266,9 +266,11 @@ class Backtest:
         begin, end = ("any time" if time is None else short_time_text(time) for time in self.span)
         return f"no event lies in the range from {begin} to {end}; the events that were read go from {first} to {last}"
 
-    def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:
+    def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int]) -> BacktestReport:
         begin, end = self.span
         days = raised.days.length(begin, end)
+        begin_ms = in_span_ms[0] if begin is None else begin
+        end_ms = in_span_ms[1] + 1 if end is None else end
         recorded = None if self.recorded is None else self._recorded(self.recorded)
         active = [rule for rule in self._evaluated if rule.state == "ACTIVE"]
         gone: Counter[str] = Counter()
@@ -287,8 +289,8 @@ class Backtest:
             return compare_events(old, raised.samples(rules), self.samples)
 
         return BacktestReport(
-            begin_ms=in_span_ms[0] if begin is None else begin,
-            end_ms=in_span_ms[1] + 1 if end is None else end,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
             days=days,
             arrivals=raised.arrivals,
             bad=raised.bad,
@@ -317,8 +319,8 @@ class Backtest:
                 )
                 for tried in self.swept.combinations
             ),
-            unknown_fraud=0 if fraud is None else fraud.missing,
-            notes=tuple(self._notes(raised, fraud, days)),
+            unknown_fraud=0 if raised.fraud is None else raised.fraud.missing,
+            notes=tuple(self._notes(raised, days, Fraction(end_ms - begin_ms, DAY_MS))),
         )
 
     def _recorded(self, folder: Path) -> _Recorded:
@@ -331,20 +333,17 @@ class Backtest:
         # Tables are read in any order, and of rules that fired at one event the last one's alert is shown.
         return {of_rule: recorded[of_rule] for of_rule in sorted(recorded)}
 
-    def _notes(self, raised: RaisedAlerts, fraud: FraudEvents | None, days: Fraction) -> Iterator[str]:
+    def _notes(self, raised: RaisedAlerts, days: Fraction, length: Fraction) -> Iterator[str]:
+        """Yield what a reader should know; `length` is that of the range, in days."""
         if not any(rule.state == "ACTIVE" for rule in self._evaluated):
             yield "no rule is ACTIVE, so there is no alert in all; --active takes drafts and rules on trial as ACTIVE"
-        assert raised.in_span_ms is not None
-        first_ms, last_ms = raised.in_span_ms
-        begin_ms, end_ms = self.span
-        length_ms = (last_ms + 1 if end_ms is None else end_ms) - (first_ms if begin_ms is None else begin_ms)
-        length = Fraction(length_ms, DAY_MS)
         if length - days >= 1:
             yield (
                 f"figures per day are of {decimal_text(days, 1)} days of the {decimal_text(length, 1)} of the range: "
                 "those with at least 5 % of the events of a usual day"
             )
         yield from raised.bad.lines
+        fraud = raised.fraud
         if fraud is not None and fraud.missing:
             yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
         endless = [
