@@ -176,11 +176,6 @@ class Backtest:
         """The rules and their variants."""
         return first_version([*self.rules, *self.swept.rules], self.schema, self.engine)
 
-    @cached_property
-    def terms(self) -> Terms:
-        """The settings by which all pieces are scored."""
-        return Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
-
     @property
     def from_ms(self) -> int | None:
         """The first event time that is scored; None for any."""
@@ -192,10 +187,11 @@ class Backtest:
         """The lists that rules look into and that are not given."""
         return frozenset().union(*(rule.lists for rule in self.rule_set.rules)).difference(self.lists)
 
-    @property
+    @cached_property
     def settings(self) -> ArchivePiece:
         """What all pieces are like, without rows, with the lists that are given."""
-        return ArchivePiece(NO_ROWS, self.rule_set, self.terms, self.lists or NO_LISTS)
+        terms = Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
+        return ArchivePiece(NO_ROWS, self.rule_set, terms, self.lists or NO_LISTS)
 
     def scored_rows(self, rows: pa.Table) -> pa.Table:
         """Return those of some rows of the archive that are scored.
