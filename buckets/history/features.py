@@ -54,7 +54,7 @@ from buckets.history.scoring import (
     spans_of,
     with_recorded_lists,
 )
-from buckets.lists.index import NO_LISTS, Lists
+from buckets.lists.index import Lists
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.rule_set import RuleSet
 
@@ -214,8 +214,6 @@ def _ids(path: Path, kind: str, column: str) -> pa.Array:
 
 
 ROUND_S = 60.0  # Rounds in which a folder is written last about as long, or longer
-Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
-"""Rows in arrival order, with the lists that they see: the same object as long as these are the same."""
 _ORIGIN, _PLACE = "_origin", "_place"  # Columns of what is scored: the source and position of a row of the archive
 
 
@@ -255,12 +253,10 @@ class FeatureRun:
         self.arrived, self.outcomes, self.bad = 0, Counter[str](), BadRows()
         self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
 
-    def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
+    def tables(self, arrivals: Iterable[pa.RecordBatch], lists: Lists) -> Iterator[pa.Table]:
         """Compute the rows of events, in the order of arrival, in tables of about half a million."""
-        scorer = Scorer(self._schema, self._engine, evaluations=False, features=True, alerts=False)
-        job = InMemoryJob(scorer)
-        for lists, arrived in _together(arrivals):
-            job.scorer = replace(scorer, lists=lists)
+        job = InMemoryJob(Scorer(self._schema, self._engine, False, lists, features=True, alerts=False))
+        for arrived in _together(arrivals):
             pieces = list(numbered(arrived, self.arrived))
             results = job.score_batch(pieces, self._rule_set)
             origins = pa.Table.from_batches([rows.select([SOURCE, POSITION]) for rows in arrived])
@@ -358,15 +354,14 @@ def _with_numbered_rows(rows: pa.Table, piece: ArchivePiece) -> ArchivePiece:
     return replace(piece, rows=rows.append_column(_ORIGIN, origins[0]).append_column(_PLACE, origins[1]))
 
 
-def _together(arrivals: Arrivals) -> Iterator[tuple[Lists, list[pa.RecordBatch]]]:
-    """Join rows that follow each other and see the same lists, about half a million at once."""
-    seen, pieces, size = NO_LISTS, list[pa.RecordBatch](), 0
-    for lists, piece in arrivals:
-        if pieces and (lists is not seen or size + len(piece) > JOINED_ROWS):
-            yield seen, pieces
+def _together(arrivals: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Join rows that follow each other, about half a million at once."""
+    pieces, size = list[pa.RecordBatch](), 0
+    for piece in arrivals:
+        if pieces and size + len(piece) > JOINED_ROWS:
+            yield pieces
             pieces, size = [], 0
-        seen = lists
         pieces.append(piece)
         size += len(piece)
     if pieces:
-        yield seen, pieces
+        yield pieces
