@@ -374,7 +374,7 @@ def test_an_alert_whose_window_was_not_complete_when_it_was_scored_again_is_no_f
 
 
 def test_rows_of_no_batch_are_a_fault_also_where_they_say_that_a_window_was_not_complete():
-    found = Replayed("joined", 0, 1)
+    found = Replayed("joined", 0, 1, evicts_otherwise=True)
     row = {"rule_id": "mine", "event_id": "e1", "key": "k1", "warm": False}
     found.note_strangers([RowDifference("alerts", "recorded_only", (), row, None)])
     assert not found.is_equal
@@ -423,7 +423,7 @@ def test_an_empty_archive_says_so(tmp_path, as_worded):
 
 def test_rows_that_are_of_no_rule_are_compared_too():
     row = {"event_id": "e", "key": "{}"}
-    found = Replayed("joined", 0, 1)
+    found = Replayed("joined", 0, 1, evicts_otherwise=True)
     differences = [RowDifference("side", "recorded_only", (), row | {"warm": warm}, None) for warm in (True, False)]
     found.note(differences, lambda each: None)
     assert (found.eviction, found.counts) == (1, {"recorded_only": 1})

@@ -309,7 +309,8 @@ def replay_history(
 
     def scored_again(cut_as: CutAs, missing: Iterable[tuple[str, str, str]] = ()) -> Replayed:
         """Score all of it once, and compare."""
-        replayed = Replayed(cut_as, last_batch, batches, evicts_otherwise, recorded.after, missing=set(missing))
+        may_differ = cut_as == "joined" or evicts_otherwise
+        replayed = Replayed(cut_as, last_batch, batches, may_differ, recorded.after, missing=set(missing))
         tables = ReplayedTables(history, times, rows, replayed)
         with TemporaryDirectory() as folder:
             pieces = replayed_pieces(history, Path(folder), cut_as, last_batch)
@@ -330,7 +331,7 @@ def replay_history(
     if cuts == "auto" and replayed.cut_as == "joined" and replayed.differences:
         say(f"{len(replayed.differences):,} rows differ with joined batches; scoring again, batch by batch")
         replayed = scored_again("recorded")
-    if replayed.missing and replayed.may_evict_otherwise and not evaluations:
+    if replayed.missing and replayed.evicts_otherwise and not evaluations:
         count = f"{len(replayed.missing):,}"
         say(f"{count} alerts did not come out; scoring again, to see whether their windows were complete")
         replayed = scored_again(replayed.cut_as, replayed.missing)

@@ -226,11 +226,6 @@ class Replayed:
     cold: set[tuple[str, str]] = field(default_factory=set)
 
     @property
-    def may_evict_otherwise(self) -> bool:
-        """Whether idle keys may have been evicted at another moment than in the job."""
-        return self.cut_as == "joined" or self.evicts_otherwise
-
-    @property
     def is_equal(self) -> bool:
         """Whether all that is recorded came out again, and nothing else."""
         return not self.counts.total()
@@ -243,7 +238,7 @@ class Replayed:
         cold_rows = (difference.row for difference in differences if difference.is_cold)
         self.cold.update((row["rule_id"], row["key"]) for row in cold_rows if "rule_id" in row)
         for difference in differences:
-            if self.may_evict_otherwise and self._is_of_eviction(difference, rule_of(difference)):
+            if self.evicts_otherwise and self._is_of_eviction(difference, rule_of(difference)):
                 self.eviction += 1
                 continue
             self.counts[difference.kind] += 1
