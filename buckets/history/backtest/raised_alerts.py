@@ -154,8 +154,8 @@ class FoundInPiece(NamedTuple):
     bad: tuple[int, int, Sequence[tuple[str, int, str]]]  # as `BadRows.take` takes them
     rounded: Mapping[str, int]  # by measure, how many values were rounded
     fraud: pa.Table | None  # the rows that are confirmed fraud; None where that is not known
-    alerts: pa.Table | None  # number of the arrival, rule and key of each alert in the span; None where there is none
-    outputs: npt.NDArray[np.str_]  # the output of each
+    # number of the arrival, rule, key and output of each alert in the span; None where there is none
+    alerts: pa.Table | None
     arrivals: Int64s  # the numbers of rows that have alerted, ascending
     times_ms: Int64s
     event_ids: pa.Array
@@ -214,13 +214,14 @@ class RaisedAlerts:
         counted_ms = times_ms.filter(inside(times_ms, self._span))
         days = CountedDays()
         days.take(counted_ms.to_numpy())
-        there = {}
+        there = []
         for output in (*ALERT_OUTPUTS, *VARIANT_OUTPUTS):
             table = scored.table(output)
             in_span = table.filter(inside(moments_ms(table["event_time"]), self._span)) if table.num_rows else table
             if in_span.num_rows:
-                there[output] = in_span.select([_ARRIVAL, "rule_id", "key"])
-        alerts = pa.concat_tables(there.values()) if there else None
+                alerted = in_span.select([_ARRIVAL, "rule_id", "key"])
+                there.append(alerted.append_column("output", pa.repeat(output, len(alerted))))
+        alerts = pa.concat_tables(there) if there else None
         arrivals = np.unique([] if alerts is None else alerts[_ARRIVAL].to_numpy()).astype(np.int64)
         measures = [] if self._amount is None else [self._amount]
         chosen = rows.select([schema.event_id, schema.event_time.field, *measures])
@@ -234,7 +235,6 @@ class RaisedAlerts:
             scored.piece.rounded,
             None if self.fraud is None else self.fraud.among(rows),
             alerts,
-            np.repeat(list(there), [table.num_rows for table in there.values()]),
             arrivals,
             moments_ms(chosen[schema.event_time.field]).to_numpy(),
             chosen[schema.event_id].combine_chunks(),
@@ -261,7 +261,7 @@ class RaisedAlerts:
         numbers = np.array([self._number(text) for text in keys.dictionary.to_pylist()], np.int64)
         added = np.stack([index.astype(np.int64) + self.alerted, numbers[keys.indices.to_numpy()]], axis=1)
         self.alerted += len(found.arrivals)
-        for rule_id, output, at in _by_rule(alerts["rule_id"], found.outputs):
+        for rule_id, output, at in _by_rule(alerts):
             if rule_id in self._shares:
                 rule = self._shares[rule_id]
                 at = at[[is_in_share(rule, self._texts[number]) for number in added[at, 1].tolist()]]
@@ -403,15 +403,12 @@ class RaisedAlerts:
         return None if self._amount is None else Decimal(scaled).scaleb(-self._schema.measures[self._amount].scale)
 
 
-def _by_rule(rule_ids: pa.ChunkedArray, outputs: npt.NDArray[np.str_]) -> Iterator[tuple[str, str, Int64s]]:
+def _by_rule(alerts: pa.Table) -> Iterator[tuple[str, str, Int64s]]:
     """Return each rule and output with the indices of its alerts, ascending."""
-    encoded = rule_ids.combine_chunks().dictionary_encode()
-    names, of_output = np.unique(outputs, return_inverse=True)
-    codes = encoded.indices.to_numpy().astype(np.int64) * len(names) + of_output
-    order = np.argsort(codes, kind="stable")
-    for alerts in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        rule, output = divmod(int(codes[alerts[0]]), len(names))
-        yield encoded.dictionary[rule].as_py(), str(names[output]), alerts
+    numbered = alerts.append_column("at", pa.array(np.arange(len(alerts))))
+    grouped = numbered.group_by(["rule_id", "output"], use_threads=False).aggregate([("at", "list")])
+    for rule_id, output, at in zip(grouped["rule_id"], grouped["output"], grouped["at_list"], strict=True):
+        yield rule_id.as_py(), output.as_py(), at.values.to_numpy()
 
 
 def _ends(times_ms: pa.ChunkedArray) -> tuple[int, int] | None:
