@@ -13,7 +13,7 @@ from buckets.errors import BucketsError
 from buckets.expressions.certainty import Value, possible_number
 from buckets.history.explain import condition
 from buckets.history.explain.condition import KnownValues, explain_condition, explain_test
-from buckets.history.explain.explanation import ConditionPart, Explanation, Reason
+from buckets.history.explain.explanation import ConditionPart, Explanation, Reason, RuleOutcome
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, as_arrivals, find_group, follow_key
 from buckets.history.explain.recorded import (
@@ -149,30 +149,26 @@ class Explainer:
                 if history is None
                 else explain_window(past, rule, named, history, value, reset_ms, self.most)
             )
+        asked = self._condition(rule, target, features)
+        otherwise: RuleOutcome = "alert" if asked.truth == "true" else "did not fire"
         explanation = Explanation(
-            outcome="did not fire",
+            outcome=otherwise if result is None else result.outcome,
             alert_id=None if result is None else result.row.get("alert_id"),
             event=event_then(target, came),
             warm=None if result is None else all(value.warm for value in recorded.values()),
-            condition=self._condition(rule, target, features),
+            condition=asked,
             features=tuple(feature for feature, _ in features),
             origin="nothing is recorded of it" if result is None else result.origin,
             notes=notes,
         )
-        explanation = self._with_outcome(explanation, result, earlier)
         if explanation.outcome != "did not fire":
-            explanation = replace(explanation, notes=(*explanation.notes, *self._score(rule, target, features)))
+            explanation = self._with_policy(explanation, result, earlier)
+            explanation = replace(explanation, notes=(*notes, *self._score(rule, target, features)))
         return self._with_rule(explanation, rule, target)
 
-    def _with_outcome(
+    def _with_policy(
         self, explanation: Explanation, result: RecordedResult | None, earlier: FiredBefore
     ) -> Explanation:
-        if result is not None:
-            explanation = replace(explanation, outcome=result.outcome)
-        elif explanation.condition is not None and explanation.condition.truth == "true":
-            explanation = replace(explanation, outcome="alert")
-        if explanation.outcome == "did not fire":
-            return explanation
         held, share, is_shadow = policy_reasons(earlier, bool(explanation.warm))
         reasons = share if explanation.outcome == "shadow alert" and is_shadow else []
         if explanation.outcome == "held back":
