@@ -182,8 +182,8 @@ class Service:
             "behind": self.lag,
             "waiting": len(self._waiting) + len(self._asked),
             "unsettled": 0 if replica is None else replica.unsettled,
-            "ruleset_version": 0 if replica is None else replica.scored_by.rules,
-            "batch": -1 if replica is None else replica.newest_batch,
+            "ruleset_version": 0 if replica is None else replica.newest.scored_by.rules,
+            "batch": -1 if replica is None else replica.newest.number,
             "counts": dict(self.counts),
             "seconds": {mode: histogram.to_json() for mode, histogram in self.seconds.items()},
         }
@@ -295,7 +295,7 @@ class Service:
             followed = [] if self._is_anew else [with_]
         assert self._replica is not None
         for batch in followed:
-            if batch.number > self._replica.newest_batch:
+            if batch.number > self._replica.newest.number:
                 self._tell(self._replica.begin_batch(batch))
         if isinstance(with_, Replica):
             self.fault = None
