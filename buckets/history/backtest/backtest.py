@@ -248,8 +248,8 @@ class Backtest:
             raise BucketsError(self._nothing_there(raised))
         if fraud is not None and fraud.confirmed and not fraud.found:
             message = (
-                f"none of the {fraud.confirmed:,} events of confirmed fraud is among those that were read; see that "
-                f"its ids are those of {self.schema.event_id!r}, and that it is of the same time"
+                f"none of the {len(fraud.confirmed):,} events of confirmed fraud is among those that were read; see "
+                f"that its ids are those of {self.schema.event_id!r}, and that it is of the same time"
             )
             raise BucketsError(message)
         return self._report(raised, raised.in_span_ms)
@@ -341,7 +341,7 @@ class Backtest:
         yield from raised.bad.lines
         fraud = raised.fraud
         if fraud is not None and fraud.missing:
-            yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
+            yield f"{fraud.missing:,} of {len(fraud.confirmed):,} events of confirmed fraud are not in what was read"
         endless = [
             rule.rule_id
             for rule in self._evaluated

@@ -78,31 +78,27 @@ class FraudEvents:
     """Looks for confirmed fraud in a history.
 
     Attributes:
+        confirmed: the ids that are confirmed fraud, found or not, with their amounts.
         found: by id and time, in the order of arrival: an id that comes at several times is several events.
     """
 
     def __init__(self, confirmed: Amounts, schema: EventSchema, amount: str | None, fields: Iterable[str]) -> None:
         """Begin with nothing found; `amount` is the measure that is the amount of an event, `fields` those of keys."""
-        self._confirmed, self._schema, self._amount = confirmed, schema, amount
+        self.confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
         self.found: dict[Event, FraudEvent] = {}
         self._ids_found: set[str] = set()
 
     @property
-    def confirmed(self) -> int:
-        """How many ids are confirmed fraud, found or not."""
-        return len(self._confirmed)
-
-    @property
     def missing(self) -> int:
         """How many of these ids have not been found."""
-        return len(self._confirmed) - len(self._ids_found)
+        return len(self.confirmed) - len(self._ids_found)
 
     def among(self, rows: pa.Table) -> pa.Table:
         """Return the rows of a piece that are confirmed fraud, with what `take` needs of them."""
         event_id, time = self._schema.event_id, self._schema.event_time.field
         mask = pc.and_(
-            pc.is_in(rows[event_id], value_set=pa.array(self._confirmed, pa.string())), rows["_fault"].is_null()
+            pc.is_in(rows[event_id], value_set=pa.array(self.confirmed, pa.string())), rows["_fault"].is_null()
         )
         names = dict.fromkeys([ARRIVAL, event_id, time, *self._fields, *filter(None, [self._amount])])
         return rows.select(names).filter(mask)
@@ -123,7 +119,7 @@ class FraudEvents:
 
         The amount written for an id belongs to its first event; later events of this id count 0.
         """
-        written = self._confirmed[event_id]
+        written = self.confirmed[event_id]
         if written is None or self._amount is None:
             return own
         if event_id in self._ids_found:
