@@ -105,17 +105,13 @@ class Activity:
     @contextmanager
     def streaming(self, person: str) -> Iterator[None]:
         """Count a stream of a person while it is open."""
-        self._add_stream(person, 1)
+        with self._lock:
+            self._streams[person] += 1
         try:
             yield
         finally:
-            self._add_stream(person, -1)
-
-    def _add_stream(self, person: str, number: int) -> None:
-        with self._lock:
-            self._streams[person] += number
-            if not self._streams[person]:
-                del self._streams[person]
+            with self._lock:
+                self._streams -= Counter([person])  # which keeps nobody who has none
 
     def streams(self, person: str) -> tuple[int, int]:
         """Return how many streams are open, and how many of them are a person's."""
