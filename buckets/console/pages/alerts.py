@@ -13,7 +13,6 @@ from buckets.console.view import Asked, Onward, PageChange, Site, View, address,
 from buckets.delta.commits import Commits
 from buckets.delta.whole_table import is_table, open_table
 from buckets.errors import BucketsError, first_line
-from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer
 from buckets.history.explain.words import explained
 from buckets.moment import ANY_TIME, TimeRange
@@ -150,7 +149,7 @@ def alert(asked: Asked) -> View:
 
 def explanation(asked: Asked) -> View:
     """Explain an alert, as a part of its page."""
-    return View("explanation.html", _explained(_explainer(asked.site).alert(asked.named("id"))))
+    return View("explanation.html", explained(_explainer(asked.site).alert(asked.named("id"))))
 
 
 def why_page(asked: Asked) -> View:
@@ -159,14 +158,10 @@ def why_page(asked: Asked) -> View:
     found: dict[str, Any] = {}
     if event and rule:
         at_ms = named_moment_ms("at", asked.named("at"))
-        found = _explained(_explainer(asked.site).event(event, rule, at_ms))
+        found = explained(_explainer(asked.site).event(event, rule, at_ms))
     rule_ids = [each.rule_id for each in asked.site.rules_in_force]
     named = {"event_id": event, "rule_id": rule, "rule_ids": rule_ids, "explained": bool(found)}
     return View("why.html", named | found)
-
-
-def _explained(found: Explanation) -> dict[str, Any]:
-    return explained(found) | {"is_faulty": found.is_faulty, "has_features": bool(found.features)}
 
 
 def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
