@@ -15,7 +15,7 @@ from buckets.expressions.expression import COMPARISONS
 from buckets.history.backtest.sweep import Sweep
 from buckets.moment import day_text, iso_text
 from buckets.numbers.fixed_point import short_decimal_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison
+from buckets.outputs.comparison import Caught, Comparison
 from buckets.printable import in_quotes
 from buckets.rules.revision import names
 from buckets.rules.rule import State
@@ -305,7 +305,7 @@ def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
 def _overlap(overlap: Comparison | None) -> dict[str, Any] | None:
     if overlap is None:
         return None
-    return {TITLES[name].replace(" ", "_"): overlap.parts[name].to_json() for name in PARTS}
+    return {title.replace(" ", "_"): overlap.parts[name].to_json() for name, title in TITLES.items()}
 
 
 def _number(value: Fraction | None) -> float | int | None:
