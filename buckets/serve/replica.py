@@ -9,21 +9,22 @@ Who asks what would come out is answered by scoring, too, which is undone at onc
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.identity import Terms
 from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
-from buckets.engine.storage.shard_store import DriverStores, ShardStore
+from buckets.engine.storage.shard_store import DriverStores, Entries, InColumns, ShardStore
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
 from buckets.events.schema import KEY, EventSchema
 from buckets.serve.job_batches import JobBatch, Place, ScoredBy
-from buckets.serve.undo import Journal, Undoing, size_of, undo
 
 MOST_UNSETTLED = 5_000
 """So many messages can be undone at most; where the job is further behind, and other rules follow, it begins anew."""
@@ -65,6 +66,76 @@ class ScoredMessages:
     results: BatchResults
     scored_by: ScoredBy
     again: frozenset[int] = frozenset()  # the offsets of those that had been scored before; this is what counts
+
+
+Journal = list[tuple[Entries, ByteStrings, ByteStrings]]  # Writes, oldest first: where, the keys, what was there before
+_NOTE_BYTES = 300  # Of two arrays, beside what they hold
+
+
+@dataclass
+class Undoing:
+    """Notes what the maps that it has made write, and what was there before."""
+
+    journal: Journal = field(default_factory=list)  # since the last `cut`
+
+    def store(self, store: ShardStore) -> ShardStore:
+        """Return a store over another one, whose writes are noted."""
+        return ShardStore(
+            **{each.name: UndoableEntries(getattr(store, each.name), self) for each in fields(ShardStore)}
+        )
+
+    def stores(self, stores: DriverStores) -> DriverStores:
+        """Return stores over others, whose writes are noted."""
+        return DriverStores(**{each.name: self.store(getattr(stores, each.name)) for each in fields(DriverStores)})
+
+    def cut(self) -> Journal:
+        """Return what was noted since the last time."""
+        noted, self.journal = self.journal, []
+        return noted
+
+
+def size_of(journal: Journal) -> int:
+    """Return how many bytes it takes to remember writes, about."""
+    return sum(_NOTE_BYTES + int(each.start[-1] - each.start[0]) for _, *pair in journal for each in pair)
+
+
+def undo(journal: Journal) -> None:
+    """Let maps be as they were before a stretch of writes, after which there must have been none."""
+    for entries, keys, before in reversed(journal):
+        was_there = before.lengths > 0
+        there, gone = np.flatnonzero(was_there), np.flatnonzero(~was_there & (entries.read(keys).lengths > 0))
+        if len(gone):
+            entries.remove(keys.take(gone))
+        if len(there):
+            entries.write(keys.take(there), before.take(there))
+
+
+class UndoableEntries(InColumns):
+    """A map from bytes to bytes over another one."""
+
+    def __init__(self, entries: Entries, undoing: Undoing) -> None:
+        self._entries, self._undoing = entries, undoing
+
+    def read(self, keys: ByteStrings) -> ByteStrings:
+        """Return the values of keys; empty where there is none."""
+        return self._entries.read(keys)
+
+    def write(self, keys: ByteStrings, values: ByteStrings) -> None:
+        """Keep values."""
+        self._note(keys)
+        self._entries.write(keys, values)
+
+    def remove(self, keys: ByteStrings) -> None:
+        """Forget keys."""
+        self._note(keys)
+        self._entries.remove(keys)
+
+    def list_keys(self) -> list[bytes]:
+        """Return all keys, in no particular order. Cost: O(entries)."""
+        return [*self._entries.list_keys()]
+
+    def _note(self, keys: ByteStrings) -> None:
+        self._undoing.journal.append((self._entries, keys, self._entries.read(keys)))
 
 
 @dataclass(frozen=True)
