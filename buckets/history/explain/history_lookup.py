@@ -231,7 +231,7 @@ class Past:
         by_name: dict[tuple[str, int], Arrivals] = {}
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
-            ids, times_ms = zip(*part, strict=True)
+            ids, times_ms = [event_id for event_id, _ in part], [time_ms for _, time_ms in part]
             span = TimeRange(min(times_ms), max(times_ms) + 1)
             tests = [is_in(schema.event_id, ids), *is_between(schema.event_time.field, span)]
             arrivals = self.events(schema, tests, ())
