@@ -197,7 +197,8 @@ class Pieces:
 
     def read(self, number: int) -> ArchivePiece:
         """Return a piece."""
-        return self.with_rows(self.rows.read(self.spans[number]), self.settings(number))
+        piece = self.settings(number)
+        return self.with_rows(self.rows.read(self.spans[number]), piece)
 
 
 def with_recorded_lists(like: ArchivePiece, recorded: RecordedBatches | None, span: PieceSpan) -> ArchivePiece:
