@@ -200,13 +200,11 @@ class Asked:
         return self.query.get(name, "").strip()
 
 
-@dataclass(frozen=True)
 class View:
     """What a page shows: its template, with values for it."""
 
-    template: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    status: int = 200
+    def __init__(self, template: str, /, status: int = 200, **values: Any) -> None:
+        self.template, self.status, self.values = template, status, values
 
 
 @dataclass(frozen=True)
@@ -253,7 +251,7 @@ def shown(request: Request, site: Site, view: View, page: str = "") -> Response:
         "done": request.query_params.get("done", ""),
         "here": own_address(request.url.path),
     }
-    return HTMLResponse(_templates().get_template(view.template).render(**values | dict(view.values)), view.status)
+    return HTMLResponse(_templates().get_template(view.template).render(**values | view.values), view.status)
 
 
 def shown_error(request: Request, site: Site, error: BucketsError, page: str = "", status: int = 400) -> Response:
@@ -261,7 +259,7 @@ def shown_error(request: Request, site: Site, error: BucketsError, page: str = "
     is_part = request.headers.get("hx-request") == "true"
     line = capitalised(error.message.removeprefix("--"))
     template = "part-error.html" if is_part else "error.html"
-    return shown(request, site, View(template, {"error": line}, 200 if is_part else status), page)
+    return shown(request, site, View(template, 200 if is_part else status, error=line), page)
 
 
 def part(template: str, **values: Any) -> str:

@@ -51,14 +51,15 @@ def listed(asked: Asked) -> View:
     versions = RuleVersions(asked.site.job.checkpoint)
     rule_set = versions.latest_rule_set()
     rules = [] if rule_set is None else [rule.rule_id for rule in rule_set.rules]
-    others = {
-        "kinds": choices,
-        "severities": SEVERITIES,
-        "findings": FINDINGS,
-        "no_verdict": NO_VERDICT,
-        "rule_ids": sorted({*rules, *versions.gone_rules()}),
-    }
-    return View("alerts.html", _values(asked) | others)
+    return View(
+        "alerts.html",
+        kinds=choices,
+        severities=SEVERITIES,
+        findings=FINDINGS,
+        no_verdict=NO_VERDICT,
+        rule_ids=sorted({*rules, *versions.gone_rules()}),
+        **_values(asked),
+    )
 
 
 def list_changes(asked: Asked) -> Iterator[list[PageChange]]:
@@ -134,22 +135,20 @@ def alert(asked: Asked) -> View:
     others = [] if len(keys) != 1 else list_alerts(site.results, wanted, None, given, _OTHERS + 1, _LOOKED_AT).rows
     return View(
         "alert.html",
-        {
-            "row": row | {"why": why(row)},
-            "key": row["key"] or {},
-            "verdict": given.of(row["alert_id"], row["event_id"]),
-            "findings": FINDINGS,
-            "others": [other for other in others if other["alert_id"] != row["alert_id"]][:_OTHERS],
-            "others_key": wanted.key,
-            "is_archived": site.job.settings.archive is not None,
-            "rule_ids": [rule.rule_id for rule in site.rules_in_force],
-        },
+        row=row | {"why": why(row)},
+        key=row["key"] or {},
+        verdict=given.of(row["alert_id"], row["event_id"]),
+        findings=FINDINGS,
+        others=[other for other in others if other["alert_id"] != row["alert_id"]][:_OTHERS],
+        others_key=wanted.key,
+        is_archived=site.job.settings.archive is not None,
+        rule_ids=[rule.rule_id for rule in site.rules_in_force],
     )
 
 
 def explanation(asked: Asked) -> View:
     """Explain an alert, as a part of its page."""
-    return View("explanation.html", explained(_explainer(asked.site).alert(asked.named("id"))))
+    return View("explanation.html", **explained(_explainer(asked.site).alert(asked.named("id"))))
 
 
 def why_page(asked: Asked) -> View:
@@ -160,8 +159,7 @@ def why_page(asked: Asked) -> View:
         at_ms = named_moment_ms("at", asked.named("at"))
         found = explained(_explainer(asked.site).event(event, rule, at_ms))
     rule_ids = [each.rule_id for each in asked.site.rules_in_force]
-    named = {"event_id": event, "rule_id": rule, "rule_ids": rule_ids, "explained": bool(found)}
-    return View("why.html", named | found)
+    return View("why.html", event_id=event, rule_id=rule, rule_ids=rule_ids, explained=bool(found), **found)
 
 
 def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
@@ -195,14 +193,14 @@ def key(asked: Asked) -> View:
     fields = site.job.event_schema.attributes
     if value:
         key_test({field: value}, fields)
-    values = {
-        "field": field,
-        "value": value,
-        "fields": list(fields),
-        "alerts": latest_alerts(site, AlertFilter(kind="all", key=value), _ALERTS_OF_KEY) if value else [],
-        "is_archived": site.job.settings.archive is not None,
-    }
-    return View("key.html", values)
+    return View(
+        "key.html",
+        field=field,
+        value=value,
+        fields=list(fields),
+        alerts=latest_alerts(site, AlertFilter(kind="all", key=value), _ALERTS_OF_KEY) if value else [],
+        is_archived=site.job.settings.archive is not None,
+    )
 
 
 def latest_alerts(site: Site, wanted: AlertFilter, most: int) -> list[dict[str, Any]]:
@@ -222,7 +220,7 @@ def key_events_part(asked: Asked) -> View:
     rules = rules_of_key(site.rules_in_force, [field])[:_RULES_OF_KEY]
     near = nearness(explainer(history, _SHOWN_EVENTS), rows[0], rules) if rows else []
     measure = next(iter(site.job.event_schema.measures), None)
-    return View("key-events.html", {"rows": rows, "near": near, "measure": measure})
+    return View("key-events.html", rows=rows, near=near, measure=measure)
 
 
 def verdicts(asked: Asked) -> View:
@@ -230,7 +228,7 @@ def verdicts(asked: Asked) -> View:
     by_age = sorted(job_verdicts(asked.site.job), key=lambda verdict: verdict.age, reverse=True)
     counting = {verdict.subject: verdict for verdict in reversed(by_age)}
     rows = [{"verdict": each, "counts": counting[each.subject] is each} for each in by_age[:_VERDICTS]]
-    return View("verdicts.html", {"rows": rows, "all": len(by_age)})
+    return View("verdicts.html", rows=rows, all=len(by_age))
 
 
 def quality(asked: Asked) -> View:
@@ -242,4 +240,4 @@ def quality(asked: Asked) -> View:
 def quality_table(asked: Asked) -> View:
     """Compute the quality of rules, as a part of its page."""
     job = asked.site.job
-    return View("quality-table.html", {"report": quality_report(job, Thresholds(), find_events=archived_events(job))})
+    return View("quality-table.html", report=quality_report(job, Thresholds(), find_events=archived_events(job)))
