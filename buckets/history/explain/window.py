@@ -1,7 +1,7 @@
 """A feature over its window: the events in it, which of them count, and the value that they make."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final
@@ -12,6 +12,7 @@ import pyarrow as pa
 from buckets.aggregates.plain import CountedEvents, PlainValue
 from buckets.aggregates.sequence import coming_between, latest_steps, left_alone
 from buckets.arrays import Int64s
+from buckets.expressions.expression import COMPARISONS
 from buckets.history.explain.explanation import FeatureThen, RecordedValue, StepThen, WindowArrival, compare
 from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import IN_TIMELINE, KeyHistory, Target, find_group
@@ -225,15 +226,15 @@ def _notes(history: KeyHistory, of: str | None, row: int, counts: bool, reset_ms
         yield "the event itself"
 
 
-def _over_from(rule: Rule, so_far: Mapping[int, str]) -> int | None:
+def _over_from(rule: Rule, so_far: dict[int, str]) -> int | None:
     """Return the row from which on a sum or a count is over the limit of a rule; None where it is not."""
     limit, first = rule.limit, None
     if limit is None or limit.operator not in (">", ">="):
         return None
-    for row, text in so_far.items():
-        beyond = Decimal(text) - limit.value
-        is_over = beyond > 0 or (beyond == 0 and limit.operator == ">=")
-        first = (row if first is None else first) if is_over else None
+    for row, text in reversed(so_far.items()):
+        if not COMPARISONS[limit.operator](Decimal(text), limit.value):
+            break
+        first = row
     return first
 
 
