@@ -50,7 +50,7 @@ class Arrivals:
         return len(self.rows)
 
     def take(self, rows: Int64s) -> "Arrivals":
-        """Return some of them, ascending."""
+        """Return some of them, in the order of their rows here."""
         return Arrivals(self.schema, self.rows.take(pa.array(rows)))
 
     @cached_property

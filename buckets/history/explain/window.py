@@ -70,8 +70,7 @@ def explain_window(
     borders_ms = window.counted_borders_ms(time_ms, arrivals.times_ms[rows[is_kept]])
     counts = is_kept.copy()
     if named.counted:
-        by_number = np.sort(rows)
-        counts &= past.passing(named.counted, arrivals.take(by_number))[np.searchsorted(by_number, rows)]
+        counts &= past.passing(named.counted, arrivals.take(rows))
     if named.paired is not None:
         counts &= past.passing_beside(named.paired, arrivals, history.target, rows)
     since = _kept_since(past, rule, named, history)
@@ -143,10 +142,10 @@ def explain_window(
 
 def _passing_steps(past: Past, feature: Feature, arrivals: Arrivals, rows: Int64s) -> list[tuple[bool, ...]]:
     """Return which steps of a sequence arrivals pass, and whether they must not come between, each as a tuple."""
-    ordered, none = np.sort(rows), np.zeros(len(rows), np.bool_)
-    passing = [past.passing(where, arrivals.take(ordered)) for where in feature.step_filters]
-    passing.append(none if feature.between is None else past.passing(feature.between, arrivals.take(ordered)))
-    return [tuple(row) for row in np.stack(passing, axis=1)[np.searchsorted(ordered, rows)].tolist()]
+    of_rows, none = arrivals.take(rows), np.zeros(len(rows), np.bool_)
+    passing = [past.passing(where, of_rows) for where in feature.step_filters]
+    passing.append(none if feature.between is None else past.passing(feature.between, of_rows))
+    return [tuple(row) for row in np.stack(passing, axis=1).tolist()]
 
 
 def _steps(feature: Feature, arrivals: Arrivals, rows: Int64s, events: CountedEvents) -> tuple[StepThen, ...]:
