@@ -108,9 +108,9 @@ def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, f
 def _outcomes(scored: ScoredMessages) -> Iterator[tuple[int, str]]:
     """Yield the offsets of messages that were not just evaluated, with what became of them."""
     results = scored.results.payloads
-    if any(output in results for output in _OF_OUTCOME):
+    given = {output: results[output] for output in _OF_OUTCOME if output in results}
+    if given:
         first, last = scored.messages[0].offset, scored.messages[-1].offset
-        given = {output: results[output] for output in _OF_OUTCOME if output in results}
         outcomes = outcomes_of(given, {}, first, last - first + 1)
         yield from ((first + int(at), OUTCOMES[outcomes[at]]) for at in np.flatnonzero(outcomes))
 
