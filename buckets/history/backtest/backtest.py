@@ -30,7 +30,7 @@ from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.raised_alerts import FoundInPiece, FraudEvents, RaisedAlerts
+from buckets.history.backtest.raised_alerts import FoundInPiece, FraudEvents, RaisedAlerts, counted_days
 from buckets.history.backtest.report import BacktestReport, Known, RuleResult, VariantResult
 from buckets.history.backtest.sweep import NO_SWEEP, SweptRules, parse_sweeps, swept_rules
 from buckets.history.scoring import (
@@ -244,7 +244,7 @@ class Backtest:
         for in_piece in found:
             raised.take(in_piece)
             on_rows(raised.arrived, raised.alerted)
-        if raised.in_span_ms is None:
+        if not len(raised.days):
             raise BucketsError(self._nothing_there(raised))
         if fraud is not None and fraud.confirmed and not fraud.found:
             message = (
@@ -252,7 +252,7 @@ class Backtest:
                 f"that its ids are those of {self.schema.event_id!r}, and that it is of the same time"
             )
             raise BucketsError(message)
-        return self._report(raised, raised.in_span_ms)
+        return self._report(raised)
 
     def _nothing_there(self, raised: RaisedAlerts) -> str:
         if raised.all_ms is None:
@@ -262,11 +262,11 @@ class Backtest:
         begin, end = ("any time" if time is None else short_time_text(time) for time in self.span)
         return f"no event lies in the range from {begin} to {end}; the events that were read go from {first} to {last}"
 
-    def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int]) -> BacktestReport:
+    def _report(self, raised: RaisedAlerts) -> BacktestReport:
         begin, end = self.span
-        days = raised.days.length(begin, end)
-        begin_ms = in_span_ms[0] if begin is None else begin
-        end_ms = in_span_ms[1] + 1 if end is None else end
+        days = counted_days(raised.days, begin, end)
+        begin_ms = pc.min(raised.days["first_ms"]).as_py() if begin is None else begin
+        end_ms = pc.max(raised.days["last_ms"]).as_py() + 1 if end is None else end
         recorded = None if self.recorded is None else self._recorded(self.recorded)
         active = [rule for rule in self._evaluated if rule.state == "ACTIVE"]
         gone: Counter[str] = Counter()
@@ -288,7 +288,7 @@ class Backtest:
             begin_ms=begin_ms,
             end_ms=end_ms,
             days=days,
-            arrivals=raised.arrivals,
+            arrivals=pc.sum(raised.days["events"]).as_py(),
             bad=raised.bad,
             measure=self.measure,
             rules=tuple(

@@ -144,9 +144,8 @@ class FoundInPiece(NamedTuple):
     """What a backtest keeps of a piece. Of rows that have alerted there are arrays of one length."""
 
     rows: int  # how many rows the piece has
-    days: "CountedDays"  # the days of its events in the span
-    in_span_ms: tuple[int, int] | None  # the least and the greatest event time in the span
-    all_ms: tuple[int, int] | None  # the same of all events
+    days: pa.Table  # its events in the span, as `events_by_day` counts them
+    all_ms: tuple[int, int] | None  # the least and the greatest event time, in the span or not
     bad: tuple[int, int, Sequence[tuple[str, int, str]]]  # as `BadRows.take` takes them
     rounded: Mapping[str, int]  # by measure, how many values were rounded
     fraud: pa.Table | None  # the rows that are confirmed fraud; None where that is not known
@@ -167,10 +166,8 @@ class RaisedAlerts:
     Attributes:
         arrived: how many rows have been taken.
         alerted: at how many of them something has alerted.
-        arrivals: how many events of the span have arrived, repeats among them.
-        in_span_ms: the least and the greatest event time among them; None where there is none.
         all_ms: the least and the greatest of all event times, in the span or not; None where there is none.
-        days: the days of the events of the span.
+        days: the events of the span that have arrived, repeats among them, as `events_by_day` counts them.
         bad: the rows that are not events, or could not be evaluated by some rule.
         fraud: the confirmed fraud; None where none is known.
     """
@@ -198,18 +195,14 @@ class RaisedAlerts:
         self._fraud_keys_by: dict[frozenset[str], Int64s] = {}
         self._rows: list[tuple[Int64s, Int64s, pa.Array, Int64s]] = []
         self._found: dict[tuple[str, str], list[Int64s]] = defaultdict(list)
-        self.alerted = self.arrived = self.arrivals = 0
-        self.bad, self.days = BadRows(), CountedDays()
-        self.in_span_ms: tuple[int, int] | None = None
+        self.alerted = self.arrived = 0
+        self.bad, self.days = BadRows(), events_by_day(pa.chunked_array([], pa.int64()))
         self.all_ms: tuple[int, int] | None = None
 
     def found_in(self, scored: ScoredPiece) -> "FoundInPiece":
         """Return what `take` needs to know of a piece; nothing of other pieces is looked at."""
         rows, schema, account = scored.piece.rows, self._schema, scored.results.account
         times_ms = moments_ms(rows[schema.event_time.field]).filter(rows["_fault"].is_null())
-        counted_ms = times_ms.filter(inside(times_ms, self._span))
-        days = CountedDays()
-        days.take(counted_ms.to_numpy())
         there = []
         for output in (*ALERT_OUTPUTS, *VARIANT_OUTPUTS):
             table = scored.table(output)
@@ -224,8 +217,7 @@ class RaisedAlerts:
         chosen = chosen.take(pa.array(np.searchsorted(rows[ARRIVAL].to_numpy(), arrivals)))
         return FoundInPiece(
             rows.num_rows,
-            days,
-            _ends(counted_ms),
+            events_by_day(times_ms.filter(inside(times_ms, self._span))),
             _ends(times_ms),
             (account.events_in, account.malformed, list(bad_rows(scored.table(DEAD_LETTERS)))),
             scored.piece.rounded,
@@ -239,9 +231,8 @@ class RaisedAlerts:
 
     def take(self, found: "FoundInPiece") -> None:
         """Take a piece into account; pieces come in their order."""
-        self.arrivals += found.days.events
-        self.days.add(found.days)
-        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, found.in_span_ms), _wider(self.all_ms, found.all_ms)
+        self.days = joined_days(pa.concat_tables([self.days, found.days]))
+        self.all_ms = _wider(self.all_ms, found.all_ms)
         self.bad.take(*found.bad)
         self.bad.rounded.update(found.rounded)
         if self.fraud is not None and found.fraud is not None:
@@ -422,45 +413,28 @@ def _sorted_json(values: Mapping[str, object]) -> str:
     return json.dumps(values, ensure_ascii=False, sort_keys=True)
 
 
-class CountedDays:
-    """Counts the events of each day."""
+def events_by_day(times_ms: pa.ChunkedArray) -> pa.Table:
+    """Count events by `day`, given their times: how many `events` there are, and `first_ms` and `last_ms` of them."""
+    days, ones = times_ms.to_numpy() // DAY_MS, np.ones(len(times_ms), np.int64)
+    return joined_days(pa.table({"day": days, "events": ones, "first_ms": times_ms, "last_ms": times_ms}))
 
-    def __init__(self) -> None:
-        self._days: dict[int, tuple[int, int, int]] = {}  # By day, how many events, the first and the last time
 
-    @property
-    def events(self) -> int:
-        """How many events have been taken."""
-        return sum(count for count, _, _ in self._days.values())
+def joined_days(days: pa.Table) -> pa.Table:
+    """Return events by day, where a day may have had several rows, with one for each."""
+    joined = days.group_by("day").aggregate([("events", "sum"), ("first_ms", "min"), ("last_ms", "max")])
+    return joined.rename_columns({"events_sum": "events", "first_ms_min": "first_ms", "last_ms_max": "last_ms"})
 
-    def take(self, times_ms: Int64s) -> None:
-        """Take the times of events into account, in ms since the epoch."""
-        ordered = np.sort(times_ms)
-        days, first = np.unique(ordered // DAY_MS, return_index=True)
-        ends = np.append(first, len(ordered))[1:]
-        for day, begin, end in zip(days.tolist(), first.tolist(), ends.tolist(), strict=True):
-            self._note(day, end - begin, int(ordered[begin]), int(ordered[end - 1]))
 
-    def add(self, other: "CountedDays") -> None:
-        """Take the events that another one has counted."""
-        for day, counted in other._days.items():
-            self._note(day, *counted)
+def counted_days(days: pa.Table, begin_ms: int | None, end_ms: int | None) -> Fraction:
+    """Return how many days count, given all events of a range by day; there is at least one event.
 
-    def _note(self, day: int, events: int, first_ms: int, last_ms: int) -> None:
-        count, least_ms, most_ms = self._days.get(day, (0, first_ms, last_ms))
-        self._days[day] = (count + events, min(least_ms, first_ms), max(most_ms, last_ms))
-
-    def length(self, begin_ms: int | None, end_ms: int | None) -> Fraction:
-        """Return how many days count, once all events of the range have been taken; there is at least one event.
-
-        A range without a beginning begins with the first event of a day that counts, one without an end ends after the
-        last.
-        """
-        counts = np.sort(np.array([count for count, _, _ in self._days.values()], np.int64))
-        middle = np.searchsorted(np.cumsum(counts), counts.sum() / 2)
-        least = int(counts[middle]) / _LEAST_SHARE
-        counted = {day: taken for day, taken in self._days.items() if taken[0] >= least}
-        begin_ms = min(taken[1] for taken in counted.values()) if begin_ms is None else begin_ms
-        end_ms = max(taken[2] for taken in counted.values()) + 1 if end_ms is None else end_ms
-        spans = ((max(begin_ms, day * DAY_MS), min(end_ms, (day + 1) * DAY_MS)) for day in counted)
-        return Fraction(sum(end - begin for begin, end in spans), DAY_MS)
+    A range without a beginning begins with the first event of a day that counts, one without an end ends after the
+    last.
+    """
+    counts = np.sort(days["events"].to_numpy())
+    middle = np.searchsorted(np.cumsum(counts), counts.sum() / 2)
+    counted = days.filter(pc.greater_equal(days["events"], int(counts[middle]) / _LEAST_SHARE))
+    first_ms = pc.min(counted["first_ms"]).as_py() if begin_ms is None else begin_ms
+    end_ms = pc.max(counted["last_ms"]).as_py() + 1 if end_ms is None else end_ms
+    spans = ((max(first_ms, day * DAY_MS), min(end_ms, (day + 1) * DAY_MS)) for day in counted["day"].to_pylist())
+    return Fraction(sum(end - begin for begin, end in spans), DAY_MS)

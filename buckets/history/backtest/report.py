@@ -102,7 +102,7 @@ class BacktestReport:
 
     begin_ms: int  # the first event time that counts
     end_ms: int  # the first one after them
-    days: Fraction  # by how many days figures per day are divided; see `CountedDays`
+    days: Fraction  # by how many days figures per day are divided; see `counted_days`
     arrivals: int  # how many events of this range have arrived
     bad: BadRows  # the rows of all that was read that are not events, or could not be evaluated by some rule
     measure: str | None  # the field that is the amount of an event; None for none
@@ -150,7 +150,7 @@ class Expectation:
     rule_id: str | None  # of which rule; None for all ACTIVE rules together
     operator: str  # how it is compared
     number: Fraction  # with what
-    is_per_day: bool  # whether the figure is divided by the days that count, see `CountedDays`
+    is_per_day: bool  # whether the figure is divided by the days that count, see `counted_days`
 
 
 @dataclass(frozen=True)
