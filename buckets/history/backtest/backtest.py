@@ -255,7 +255,7 @@ class Backtest:
         return self._report(raised)
 
     def _nothing_there(self, raised: RaisedAlerts) -> str:
-        if raised.all_ms is None:
+        if not raised.all_ms:
             why = f" ({raised.bad.text})" if raised.bad.bad else ""
             return f"no event has been read{why}, and without one there is nothing to report"
         first, last = map(short_time_text, raised.all_ms)

@@ -145,7 +145,7 @@ class FoundInPiece(NamedTuple):
 
     rows: int  # how many rows the piece has
     days: pa.Table  # its events in the span, as `events_by_day` counts them
-    all_ms: tuple[int, int] | None  # the least and the greatest event time, in the span or not
+    all_ms: tuple[int, ...]  # the least and the greatest event time, in the span or not; empty where there is none
     bad: tuple[int, int, Sequence[tuple[str, int, str]]]  # as `BadRows.take` takes them
     rounded: Mapping[str, int]  # by measure, how many values were rounded
     fraud: pa.Table | None  # the rows that are confirmed fraud; None where that is not known
@@ -166,7 +166,7 @@ class RaisedAlerts:
     Attributes:
         arrived: how many rows have been taken.
         alerted: at how many of them something has alerted.
-        all_ms: the least and the greatest of all event times, in the span or not; None where there is none.
+        all_ms: the least and the greatest of all event times, in the span or not; empty where there is none.
         days: the events of the span that have arrived, repeats among them, as `events_by_day` counts them.
         bad: the rows that are not events, or could not be evaluated by some rule.
         fraud: the confirmed fraud; None where none is known.
@@ -197,7 +197,7 @@ class RaisedAlerts:
         self._found: dict[tuple[str, str], list[Int64s]] = defaultdict(list)
         self.alerted = self.arrived = 0
         self.bad, self.days = BadRows(), events_by_day(pa.chunked_array([], pa.int64()))
-        self.all_ms: tuple[int, int] | None = None
+        self.all_ms: tuple[int, ...] = ()
 
     def found_in(self, scored: ScoredPiece) -> "FoundInPiece":
         """Return what `take` needs to know of a piece; nothing of other pieces is looked at."""
@@ -218,7 +218,7 @@ class RaisedAlerts:
         return FoundInPiece(
             rows.num_rows,
             events_by_day(times_ms.filter(inside(times_ms, self._span))),
-            _ends(times_ms),
+            tuple(pc.min_max(times_ms).as_py().values()) if len(times_ms) else (),
             (account.events_in, account.malformed, list(bad_rows(scored.table(DEAD_LETTERS)))),
             scored.piece.rounded,
             None if self.fraud is None else self.fraud.among(rows),
@@ -232,7 +232,8 @@ class RaisedAlerts:
     def take(self, found: "FoundInPiece") -> None:
         """Take a piece into account; pieces come in their order."""
         self.days = joined_days(pa.concat_tables([self.days, found.days]))
-        self.all_ms = _wider(self.all_ms, found.all_ms)
+        known_ms = self.all_ms + found.all_ms
+        self.all_ms = (min(known_ms), max(known_ms)) if known_ms else ()
         self.bad.take(*found.bad)
         self.bad.rounded.update(found.rounded)
         if self.fraud is not None and found.fraud is not None:
@@ -396,17 +397,6 @@ def _by_rule(alerts: pa.Table) -> Iterator[tuple[str, str, Int64s]]:
     grouped = numbered.group_by(["rule_id", "output"], use_threads=False).aggregate([("at", "list")])
     for rule_id, output, at in zip(grouped["rule_id"], grouped["output"], grouped["at_list"], strict=True):
         yield rule_id.as_py(), output.as_py(), at.values.to_numpy()
-
-
-def _ends(times_ms: pa.ChunkedArray) -> tuple[int, int] | None:
-    ends = pc.min_max(times_ms).as_py()
-    return (ends["min"], ends["max"]) if len(times_ms) else None
-
-
-def _wider(known: tuple[int, int] | None, ends: tuple[int, int] | None) -> tuple[int, int] | None:
-    if known is None or ends is None:
-        return known or ends
-    return min(ends[0], known[0]), max(ends[1], known[1])
 
 
 def _sorted_json(values: Mapping[str, object]) -> str:
