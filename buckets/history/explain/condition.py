@@ -26,7 +26,7 @@ from buckets.numbers.fixed_point import format_scaled, readable
 from buckets.printable import quoted
 from buckets.rules.condition import SqlFilter
 from buckets.rules.feature import Limit, NamedFeature
-from buckets.rules.filter import Condition, Filter, describe_filter
+from buckets.rules.filter import Condition, describe_filter
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
 
@@ -191,12 +191,11 @@ def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
     yield Reason("filter", f"the rule does not apply to the event: {'; '.join(parts)}")
 
 
-def known_fields(past: Past, where: Filter, target: Target) -> KnownValues:
+def known_fields(past: Past, where: SqlFilter, target: Target) -> KnownValues:
     """Return the fields of the event that a condition names, and the lists as they were."""
     schema = target.arrivals.schema
-    names = where.expression.fields() if isinstance(where, SqlFilter) else [test.field for test in where]
     values = {}
-    for name in set(names) & set(schema.all_fields):
+    for name in set(where.expression.fields()) & set(schema.all_fields):
         value = target.value(name)
         measure = schema.measures.get(name)
         if measure is not None and value is not None:

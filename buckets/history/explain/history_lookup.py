@@ -89,8 +89,7 @@ class Arrivals:
 
     def row_of(self, source: str, position: int) -> int:
         """Return which of them came from a place; the first if none did."""
-        came_from = ((row_source, row_position) for row_source, _, row_position in self.origins)
-        return next((row for row, origin in enumerate(came_from) if origin == (source, position)), 0)
+        return next((row for row, (of, _, at) in enumerate(self.origins) if (of, at) == (source, position)), 0)
 
     def arrived(self, row: int) -> dict[str, Any]:
         """Return what one of them was and how it came, as an explanation shows it."""
