@@ -56,7 +56,7 @@ class Arrivals:
     @cached_property
     def columns(self) -> dict[str, pa.Array]:
         """Their fields as filters take them, and the archive's own columns."""
-        return {name: _array(self.rows[name]) for name in self.rows.column_names}
+        return {name: self.rows[name].combine_chunks() for name in self.rows.column_names}
 
     @cached_property
     def numbers(self) -> Int64s:
@@ -115,13 +115,8 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
     rows = rows.filter(pc.is_null(rows[arrived_rows.FAULT])).sort_by(arrived_rows.ARRIVAL).combine_chunks()
     columns = {name: rows[name] for name in rows.column_names}
     columns[schema.event_time.field] = moments_ms(rows[schema.event_time.field])
-    columns |= {name: _scaled(_array(rows[name])) for name in schema.measures if name in columns}
+    columns |= {name: _scaled(rows[name].combine_chunks()) for name in schema.measures if name in columns}
     return Arrivals(schema, pa.table(columns))
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _scaled(decimals: pa.Array) -> pa.Array:
