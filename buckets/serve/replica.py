@@ -283,18 +283,14 @@ class Replica:
 
     def _settle(self) -> None:
         """Forget how to undo what the job has come to in the same way, and what is too much."""
-        complete = [
-            batch for batch in self._begun if all(self.at.get(at, 0) >= end for at, end in batch.end.items())
-        ]
+        complete = [batch for batch in self._begun if all(self.at.get(at, 0) >= end for at, end in batch.end.items())]
         while (
             complete and self._steps and all(complete[-1].has(one.place, one.offset) for one in self._steps[0].messages)
         ):
             self._dropped(self._steps.popleft())
         # Should some of a step have to be done again, it is by what their batch is scored by.
         first = self._steps[0].messages if self._steps else ()
-        while self._begun[: len(complete)] and not any(
-            self._begun[0].has(one.place, one.offset) for one in first
-        ):
+        while self._begun[: len(complete)] and not any(self._begun[0].has(one.place, one.offset) for one in first):
             self._begun.pop(0)
             complete.pop(0)
         while self.unsettled > MOST_UNSETTLED or self._undo_bytes > MOST_UNDO_BYTES:
