@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from buckets.archive.delta_source import open_events
 from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo_report, report_text
 from buckets.cli.options import (
@@ -295,7 +296,8 @@ def backtest(
         else:
             assert events is not None
             check_needed_lists(asked.needed_lists, (), f"--events {events}")
-            report = asked.run(event_pieces(events, arrival, asked, say), on_rows)
+            opened = open_events(events, of_events, arrival, say, asked.rule_set.named_fields)
+            report = asked.run(event_pieces(opened, asked), on_rows)
     if events is not None:
         report.bad.check(f"--events {events}")
     outcomes = [check_expectation(expectation, report) for expectation in expectations]

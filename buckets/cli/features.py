@@ -115,7 +115,7 @@ def features(
         refuse(list_faults("--list", rule_set.rules, known))
         run = FeatureRun(rule_set, of_events, settings, None, flags)
         opened = open_events(events, of_events, arrival, lambda line: echo(line, err=True), rule_set.named_fields)
-        made = partial(run.tables, ((known, piece) for piece in opened))
+        made = partial(run.tables, opened, known)
     else:
         message = "there are no events; name a file or table with --events, or a job that has an archive with --conf"
         raise BucketsError(message)

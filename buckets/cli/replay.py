@@ -9,7 +9,7 @@ from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import ArchivedConf, AsJson, From, HistoryMaster, To, range_ms, scoring_of
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.replay.replay import CutChoice, ReplayRequest, replay_history
+from buckets.history.replay.replay import CutChoice, replay_history
 from buckets.history.replay.replayed import Replayed, conclusion, difference_words
 
 
@@ -52,14 +52,13 @@ def replay(
     with console.status("Reading what has arrived…") as status:
         history = History.open(job)
         rows = history.archive.end()
-        wanted = ReplayRequest(times, evaluations, cuts)
 
         def on_scored(so_far: Replayed) -> None:
             scored, differences = f"{so_far.events:,} of {rows:,} arrivals scored", so_far.counts.total()
             status.update(f"{scored}, {differences:,} differences so far")
 
         score = scoring_of(job, master, rows, console.print)
-        replayed = replay_history(history, wanted, on_scored, console.print, score)
+        replayed = replay_history(history, times, evaluations, cuts, on_scored, console.print, score)
     if as_json:
         echo_report(_as_json(replayed))
     else:

@@ -19,7 +19,7 @@ from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import full_alert_id, short_length
 from buckets.printable import counted, key_words, one_line, quoted, short_line
 from buckets.verdicts.confirmed import RecordedAlert, complete, job_verdicts, recorded_alerts
-from buckets.verdicts.verdict import FINDINGS, Verdict, VerdictLine, findings, read_verdict_file, written_verdict
+from buckets.verdicts.verdict import FINDINGS, Verdict, findings, read_verdict_file, written_verdict
 
 
 def verdict(
@@ -108,13 +108,13 @@ def _alert_and_finding(words: list[str], event: str | None, from_file: Path | No
     return (words[0] if event is None else None), words[-1]
 
 
-def _take_file(job: Job, file: Path, lines: list[VerdictLine], unchecked: bool) -> None:
+def _take_file(job: Job, file: Path, lines: dict[int, Verdict | str], unchecked: bool) -> None:
     """Write the verdicts of a file, if all its lines are good; each bad one is named on standard error."""
-    faults = {line.number: line.fault for line in lines if line.verdict is None}
-    good = [(line.number, line.verdict) for line in lines if line.verdict is not None]
-    asked = [verdict for _, verdict in good]
+    faults = {number: line for number, line in lines.items() if isinstance(line, str)}
+    good = {number: line for number, line in lines.items() if isinstance(line, Verdict)}
+    numbers, asked = list(good), list(good.values())
     verdicts, unknown = complete(asked, results_folder(job), archived_events(job), not unchecked)
-    faults |= {good[index][0]: fault for index, fault in unknown.items()}
+    faults |= {numbers[index]: fault for index, fault in unknown.items()}
     for number, fault in sorted(faults.items()):
         echo(one_line(f"{file}:{number}: {fault}"), err=True)
     if faults:

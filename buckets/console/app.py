@@ -146,7 +146,7 @@ def _sign_in(site: Site) -> Callable[[Request], Response]:
                 return RedirectResponse("/", 303)
             error = "This is not the token; it is in the job's configuration, as console.token."
             error = error if fields.get("name") else "Say who you are; changes carry your name."
-        return shown(request, site, View("sign-in.html", {"error": error}, 403 if error else 200))
+        return shown(request, site, View("sign-in.html", 403 if error else 200, error=error))
 
     return endpoint
 

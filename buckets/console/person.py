@@ -5,10 +5,9 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -249,7 +248,7 @@ class Gate:
         except ClientDisconnect:
             return "this form has no end; nothing has changed"
         try:
-            form: Mapping[str, list[str]] = _form(body)
+            form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         except ValueError:
             return f"this form has more than {_MOST_FIELDS:,} fields; nothing has changed"
         request.state.form = form
@@ -257,10 +256,3 @@ class Gate:
         if not is_same(mark, request.state.form_mark):
             return "this page is older than the console's last start; load it again, and send the form once more"
         return None
-
-
-def _form(body: bytes) -> dict[str, list[str]]:
-    form: dict[str, list[str]] = {}
-    for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS):
-        form.setdefault(name, []).append(value)
-    return form

@@ -38,16 +38,16 @@ from buckets.questions.long_questions import Questions
 from buckets.questions.rule_checks import RuleChecks
 from buckets.resources import built_site
 
-SAMPLE_EVERY_S = 1.0
+_SAMPLE_EVERY_S = 1.0
 _KEPT = 3600
 
 
 class Sampler:
     """Takes a sample each second; closing ends it."""
 
-    def __init__(self, checkpoint: Path, every_s: float = SAMPLE_EVERY_S) -> None:
+    def __init__(self, checkpoint: Path) -> None:
         """Look at the status of a checkpoint's job; nothing is taken from the job."""
-        self._checkpoint, self._every_s = checkpoint, every_s
+        self._checkpoint = checkpoint
         self._samples: deque[LiveSample] = deque(maxlen=_KEPT)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples of the job", daemon=True)
@@ -67,7 +67,7 @@ class Sampler:
         return [sample for sample in tuple(self._samples) if sample.time_s > time_s]
 
     def _run(self) -> None:
-        while not self._closing.wait(self._every_s):
+        while not self._closing.wait(_SAMPLE_EVERY_S):
             try:
                 live = read_live(self._checkpoint)
             except BucketsError:  # pages say it
@@ -105,17 +105,13 @@ class Activity:
     @contextmanager
     def streaming(self, person: str) -> Iterator[None]:
         """Count a stream of a person while it is open."""
-        self._add_stream(person, 1)
+        with self._lock:
+            self._streams[person] += 1
         try:
             yield
         finally:
-            self._add_stream(person, -1)
-
-    def _add_stream(self, person: str, number: int) -> None:
-        with self._lock:
-            self._streams[person] += number
-            if not self._streams[person]:
-                del self._streams[person]
+            with self._lock:
+                self._streams -= Counter([person])  # which keeps nobody who has none
 
     def streams(self, person: str) -> tuple[int, int]:
         """Return how many streams are open, and how many of them are a person's."""
@@ -204,13 +200,11 @@ class Asked:
         return self.query.get(name, "").strip()
 
 
-@dataclass(frozen=True)
 class View:
-    """What a page shows: its template, with values for it; or only where to go on."""
+    """What a page shows: its template, with values for it."""
 
-    template: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    status: int = 200
+    def __init__(self, template: str, /, status: int = 200, **values: Any) -> None:
+        self.template, self.status, self.values = template, status, values
 
 
 @dataclass(frozen=True)
@@ -257,7 +251,7 @@ def shown(request: Request, site: Site, view: View, page: str = "") -> Response:
         "done": request.query_params.get("done", ""),
         "here": own_address(request.url.path),
     }
-    return HTMLResponse(_templates().get_template(view.template).render(**values | dict(view.values)), view.status)
+    return HTMLResponse(_templates().get_template(view.template).render(**values | view.values), view.status)
 
 
 def shown_error(request: Request, site: Site, error: BucketsError, page: str = "", status: int = 400) -> Response:
@@ -265,7 +259,7 @@ def shown_error(request: Request, site: Site, error: BucketsError, page: str = "
     is_part = request.headers.get("hx-request") == "true"
     line = capitalised(error.message.removeprefix("--"))
     template = "part-error.html" if is_part else "error.html"
-    return shown(request, site, View(template, {"error": line}, 200 if is_part else status), page)
+    return shown(request, site, View(template, 200 if is_part else status, error=line), page)
 
 
 def part(template: str, **values: Any) -> str:

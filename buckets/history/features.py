@@ -46,14 +46,15 @@ from buckets.history.scoring import (
     JOINED_ROWS,
     NO_ROWS,
     ArchivePiece,
-    ArchivePieces,
     ArchiveRows,
     KeptTimelines,
+    Pieces,
     ScoreArchive,
     ScoredPiece,
     spans_of,
+    with_recorded_lists,
 )
-from buckets.lists.index import NO_LISTS, Lists
+from buckets.lists.index import Lists
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.rule_set import RuleSet
 
@@ -213,8 +214,6 @@ def _ids(path: Path, kind: str, column: str) -> pa.Array:
 
 
 ROUND_S = 60.0  # Rounds in which a folder is written last about as long, or longer
-Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
-"""Rows in arrival order, with the lists that they see: the same object as long as these are the same."""
 _ORIGIN, _PLACE = "_origin", "_place"  # Columns of what is scored: the source and position of a row of the archive
 
 
@@ -254,12 +253,10 @@ class FeatureRun:
         self.arrived, self.outcomes, self.bad = 0, Counter[str](), BadRows()
         self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
 
-    def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
+    def tables(self, arrivals: Iterable[pa.RecordBatch], lists: Lists) -> Iterator[pa.Table]:
         """Compute the rows of events, in the order of arrival, in tables of about half a million."""
-        scorer = Scorer(self._schema, self._engine, evaluations=False, features=True, alerts=False)
-        job = InMemoryJob(scorer)
-        for lists, arrived in _together(arrivals):
-            job.scorer = replace(scorer, lists=lists)
+        job = InMemoryJob(Scorer(self._schema, self._engine, False, lists, features=True, alerts=False))
+        for arrived in _together(arrivals):
             pieces = list(numbered(arrived, self.arrived))
             results = job.score_batch(pieces, self._rule_set)
             origins = pa.Table.from_batches([rows.select([SOURCE, POSITION]) for rows in arrived])
@@ -280,8 +277,7 @@ class FeatureRun:
         while at < len(pieces):
             began_s, files, spans = time.monotonic(), list[DataFile](), pieces.spans[at : at + size]
             kept = KeptTimelines(out.path / TIMELINES, first, spans[-1].end)
-            of_round = replace(pieces, spans=spans, like=replace(pieces.like, kept=kept))
-            for found in score(of_round, "features", partial(self._written_in, out)):
+            for found in score(replace(pieces, spans=spans, kept=kept), "features", partial(self._written_in, out)):
                 files += found.files
                 yield self._take(found).rows
             out.commit(kept.end, files)
@@ -300,14 +296,14 @@ class FeatureRun:
             "software": __version__,
         }
 
-    def _pieces(self, history: History, first: int = 0) -> ArchivePieces:
+    def _pieces(self, history: History, first: int = 0) -> Pieces:
         terms = Terms(event_schema=self._schema, engine=self._engine, evaluations=False, output="delta")
         rows = ArchiveRows(
             history.archive.under(self._schema.new_names), [*arrived_rows.OWN_COLUMNS.names, *self._schema.all_fields]
         )
         spans = spans_of(history, lambda one, other: one.lists == other.lists, first)
         like = ArchivePiece(NO_ROWS, self._rule_set, terms)
-        return ArchivePieces(like, history.recorded, rows, spans, _numbered_rows)
+        return Pieces(rows, spans, partial(with_recorded_lists, like, history.recorded), _with_numbered_rows)
 
     def _found_in(self, scored: ScoredPiece) -> FeaturesOfPiece:
         """Return the features of a piece of an archive; any process may look at it."""
@@ -345,8 +341,8 @@ class FeatureRun:
         return found
 
 
-def _numbered_rows(rows: pa.Table) -> pa.Table:
-    """Return rows of an archive as those of one source, whose positions are the numbers of their arrivals."""
+def _with_numbered_rows(rows: pa.Table, piece: ArchivePiece) -> ArchivePiece:
+    """Add rows of an archive as those of one source, whose positions are the numbers of their arrivals."""
     origins = rows[arrived_rows.SOURCE], rows[arrived_rows.POSITION]
     own = {
         arrived_rows.SOURCE: pa.repeat(pa.scalar(""), len(rows)),
@@ -355,18 +351,17 @@ def _numbered_rows(rows: pa.Table) -> pa.Table:
     }
     for name, values in own.items():
         rows = rows.set_column(rows.column_names.index(name), name, values)
-    return rows.append_column(_ORIGIN, origins[0]).append_column(_PLACE, origins[1])
+    return replace(piece, rows=rows.append_column(_ORIGIN, origins[0]).append_column(_PLACE, origins[1]))
 
 
-def _together(arrivals: Arrivals) -> Iterator[tuple[Lists, list[pa.RecordBatch]]]:
-    """Join rows that follow each other and see the same lists, about half a million at once."""
-    seen, pieces, size = NO_LISTS, list[pa.RecordBatch](), 0
-    for lists, piece in arrivals:
-        if pieces and (lists is not seen or size + len(piece) > JOINED_ROWS):
-            yield seen, pieces
+def _together(arrivals: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Join rows that follow each other, about half a million at once."""
+    pieces, size = list[pa.RecordBatch](), 0
+    for piece in arrivals:
+        if pieces and size + len(piece) > JOINED_ROWS:
+            yield pieces
             pieces, size = [], 0
-        seen = lists
         pieces.append(piece)
         size += len(piece)
     if pieces:
-        yield seen, pieces
+        yield pieces

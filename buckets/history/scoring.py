@@ -16,7 +16,6 @@ from buckets.arrays import Int64s
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
-from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob, OutputDecoder, memory_store
 from buckets.engine.stages.shard import Scorer
@@ -86,11 +85,6 @@ class ScoredPiece:
 
     piece: ArchivePiece
     results: BatchResults
-
-    @property
-    def account(self) -> BatchAccount:
-        """What became of each event."""
-        return self.results.account
 
     def table(self, output: str) -> pa.Table:
         """Return the rows of an output, in no particular order."""
@@ -182,43 +176,36 @@ class ArchiveRows:
         return whole.slice(0, count).combine_chunks()
 
 
-class Pieces(Protocol):
+@dataclass(frozen=True)
+class Pieces:
     """Pieces of an archive, by their numbers from 0, which any process can read that they are sent to."""
 
-    def __len__(self) -> int:
-        """Return how many pieces there are."""
-
-    def settings(self, number: int) -> ArchivePiece:
-        """Return a piece without its rows: its rules, terms and lists."""
-
-    def read(self, number: int) -> ArchivePiece:
-        """Return a piece."""
-
-
-@dataclass(frozen=True)
-class ArchivePieces:
-    """Pieces of an archive that are all scored by the same rules and terms."""
-
-    like: ArchivePiece  # what all are like, without rows, with the lists that are given in place of recorded ones
-    recorded: RecordedBatches | None  # what knows the recorded lists; None where rules look into none
     rows: ArchiveRows
     spans: Sequence[PieceSpan]
-    prepare: Callable[[pa.Table], pa.Table]  # makes of rows of the archive those that are scored
+    settings_of: Callable[[PieceSpan], ArchivePiece]  # says what a span is scored by, without its rows
+    with_rows: Callable[[pa.Table, ArchivePiece], ArchivePiece]  # adds rows of the archive, as they are scored
+    kept: KeptTimelines | None = None  # as `ArchivePiece` has it
 
     def __len__(self) -> int:
         """Return how many pieces there are."""
         return len(self.spans)
 
     def settings(self, number: int) -> ArchivePiece:
-        """Return a piece without its rows."""
-        if self.recorded is None:
-            return self.like
-        lists, given = self.recorded.lists(self.spans[number].last), self.like.lists
-        return replace(self.like, lists={**lists, **given} if given else lists)
+        """Return a piece without its rows: its rules, terms and lists."""
+        return replace(self.settings_of(self.spans[number]), kept=self.kept)
 
     def read(self, number: int) -> ArchivePiece:
         """Return a piece."""
-        return replace(self.settings(number), rows=self.prepare(self.rows.read(self.spans[number])))
+        piece = self.settings(number)
+        return self.with_rows(self.rows.read(self.spans[number]), piece)
+
+
+def with_recorded_lists(like: ArchivePiece, recorded: RecordedBatches | None, span: PieceSpan) -> ArchivePiece:
+    """Return a piece with the lists that a span saw, but for those that it has; None where rules look into none."""
+    if recorded is None:
+        return like
+    lists, given = recorded.lists(span.last), like.lists
+    return replace(like, lists={**lists, **given} if given else lists)
 
 
 def scorer_of(piece: ArchivePiece, put_out: PutOut) -> Scorer:

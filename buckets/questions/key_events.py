@@ -26,7 +26,7 @@ from buckets.history.backtest.sweep import parse_sweeps, swept_rules
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.maker import Explainer
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.history.replay.replayed import Replayed, conclusion, difference_words
 from buckets.history.scoring import score_archive
 from buckets.json_text import write_json
@@ -146,7 +146,7 @@ def _replay(job: Job, times: TimeRange) -> dict[str, Any]:
     def on_scored(so_far: Replayed) -> None:
         _say({"progress": {"rows": so_far.events, "of": of}})
 
-    replayed = replay_history(history, ReplayRequest(times), on_scored)
+    replayed = replay_history(history, times, on_piece=on_scored)
     return {
         "is_equal": replayed.is_equal,
         "arrivals": replayed.events,

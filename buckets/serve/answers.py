@@ -68,7 +68,7 @@ class CallAnswer:
 def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, features: bool) -> dict[int, CallAnswer]:
     """Return the answers for some of the messages that were scored together, by their offsets."""
     scored_by, results = scored.scored_by, scored.results.payloads
-    partition = scored.messages[0].place[0] if scored.messages[0].offset >= 0 else None
+    partition = scored.messages[0].place[0]
     schema = scored_by.terms.event_schema
     declared = declared_fields(scored.arrivals, schema)
     ids, times = declared[schema.event_id], declared[schema.event_time.field]
@@ -77,7 +77,7 @@ def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, f
         offset: CallAnswer(
             scored_by.rules,
             partition,
-            None if partition is None else offset,
+            offset,
             _text(ids[row].as_py()),
             _text(times[row].as_py()),
             list_versions=dict(scored_by.lists),
@@ -108,9 +108,9 @@ def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, f
 def _outcomes(scored: ScoredMessages) -> Iterator[tuple[int, str]]:
     """Yield the offsets of messages that were not just evaluated, with what became of them."""
     results = scored.results.payloads
-    if any(output in results for output in _OF_OUTCOME):
+    given = {output: results[output] for output in _OF_OUTCOME if output in results}
+    if given:
         first, last = scored.messages[0].offset, scored.messages[-1].offset
-        given = {output: results[output] for output in _OF_OUTCOME if output in results}
         outcomes = outcomes_of(given, {}, first, last - first + 1)
         yield from ((first + int(at), OUTCOMES[outcomes[at]]) for at in np.flatnonzero(outcomes))
 

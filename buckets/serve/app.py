@@ -45,13 +45,13 @@ class Reply:
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> "Reply":
-        """Return a reply in JSON."""
-        return cls(status, msgspec.json.encode(value))
+        """Return a reply in JSON, which is a problem as RFC 9457 has it where all is not well."""
+        return cls(status, msgspec.json.encode(value), _JSON if status == 200 else _PROBLEM)
 
     @classmethod
-    def problem(cls, status: int, line: str, **more: Any) -> "Reply":
-        """Return what is wrong, as RFC 9457 has it."""
-        return cls(status, msgspec.json.encode(_problem(status, line, **more)), _PROBLEM)
+    def problem(cls, status: int, line: str) -> "Reply":
+        """Return what is wrong."""
+        return cls.of(_problem(status, line), status)
 
 
 def _problem(status: int, line: str, **more: Any) -> dict[str, Any]:
@@ -138,24 +138,23 @@ class Application:
         self._service.counts["undecided"] += len(late)
         self._service.seconds[mode].add([(time.perf_counter() - began_s, len(calls))])
         replies = [self._shown(call, wanted) for call in calls]
-        if is_one:
-            return Reply(replies[0][0], msgspec.json.encode(replies[0][1]), _JSON if replies[0][0] == 200 else _PROBLEM)
-        return Reply.of({"answers": [reply for _, reply in replies]})
+        return Reply.of(*replies[0]) if is_one else Reply.of({"answers": [reply for reply, _ in replies]})
 
-    def _shown(self, call: Call, wanted: str | None) -> tuple[int, dict[str, Any]]:
+    def _shown(self, call: Call, wanted: str | None) -> tuple[dict[str, Any], int]:
+        """Return what is shown of a call, with its status if it came alone."""
         if not call.future.done():
             call.future.cancel()
             nothing: dict[str, Any] = {"fired": [], "severity": None, "score": 0, "held": []}
             decision = nothing | {"undecided": self._settings.undecided}
-            return 200, {"decision": decision, "outcome": "undecided", "alerts": [], "written": call.is_written}
+            return {"decision": decision, "outcome": "undecided", "alerts": [], "written": call.is_written}, 200
         try:
             answer: CallAnswer = call.future.result()
         except NotNow as error:
-            return error.status, _problem(error.status, error.reason)
+            return _problem(error.status, error.reason), error.status
         if answer.outcome == DEAD_LETTER:
             place = {"partition": answer.partition, "offset": answer.offset, "event_id": answer.event_id}
-            return 422, _problem(422, answer.reason, outcome=DEAD_LETTER, **place)
-        return 200, answer.to_json(wanted)
+            return _problem(422, answer.reason, outcome=DEAD_LETTER, **place), 422
+        return answer.to_json(wanted), 200
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -103,7 +103,8 @@ class Service:
         self.seconds = {mode: Histogram(_BOUNDS_S) for mode in ("score", "check")}
         self.fault: str | None = "the state of the job is being read"
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._log = CallLog(kafka, source.all_topics, self.topic, self._on_messages)
+        self._topic = settings.topic or source.all_topics[0]  # to which payments are written
+        self._log = CallLog(kafka, source.all_topics, self._topic, self._on_messages)
         self._batches = JobBatches(job.checkpoint)
         known = RegisteredSchemas(job.checkpoint)  # The job keeps those that are new
         ask = lru_cache(Registry(kafka.registry).schema) if kafka.registry is not None else lambda number: None
@@ -127,21 +128,16 @@ class Service:
         with contextlib.suppress(OSError, ValueError):  # A log that takes nothing must not end what answers
             self._tell_line(line)
 
-    @property
-    def topic(self) -> str:
-        """The topic to which payments are written."""
-        return self._settings.topic or self._job.settings.source.all_topics[0]
-
     def start(self) -> None:
         """See that there is what is needed, and begin.
 
         Raises:
             BucketsError: topics are missing, or payments could come to several partitions and nothing says which.
         """
-        own = [partition for partition, topic in self._log.partitions() if topic == self.topic]
+        own = [partition for partition, topic in self._log.partitions() if topic == self._topic]
         if len(own) > 1 and self._settings.key is None:
             message = (
-                f"topic {self.topic} has {len(own)} partitions, and nothing says which payments go together; name the "
+                f"topic {self._topic} has {len(own)} partitions, and nothing says which payments go together; name the "
                 "field by which messages have their key as serve.key"
             )
             raise BucketsError(message)
@@ -185,8 +181,8 @@ class Service:
             "behind": self.lag,
             "waiting": len(self._waiting) + len(self._asked),
             "unsettled": 0 if replica is None else replica.unsettled,
-            "ruleset_version": 0 if replica is None else replica.scored_by.rules,
-            "batch": -1 if replica is None else replica.newest_batch,
+            "ruleset_version": 0 if replica is None else replica.newest.scored_by.rules,
+            "batch": -1 if replica is None else replica.newest.number,
             "counts": dict(self.counts),
             "seconds": {mode: histogram.to_json() for mode, histogram in self.seconds.items()},
         }
@@ -298,7 +294,7 @@ class Service:
             followed = [] if self._is_anew else [with_]
         assert self._replica is not None
         for batch in followed:
-            if batch.number > self._replica.newest_batch:
+            if batch.number > self._replica.newest.number:
                 self._tell(self._replica.begin_batch(batch))
         if isinstance(with_, Replica):
             self.fault = None

@@ -26,7 +26,7 @@ Finding = Literal["fraud", "legitimate", "unclear"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
 VERSION = 1
 NAMES = ("id", "alert_id", "event_id", "verdict", "by", "note", "made_at", "rule_id", "event_time", "key", "amount")
-_ATTRIBUTES = {"made_at": "made_at_ms", "event_time": "event_time_ms"}
+ATTRIBUTES = {"made_at": "made_at_ms", "event_time": "event_time_ms"}
 TABLE = audit_tables([VERDICTS])[VERDICTS]  # The table into which the audit writes verdicts that come through a topic
 
 
@@ -58,7 +58,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what it says by name, moments in ms since the epoch."""
-        return {name: getattr(self, _ATTRIBUTES.get(name, name)) for name in NAMES}
+        return {name: getattr(self, ATTRIBUTES.get(name, name)) for name in NAMES}
 
     def message(self) -> str:
         """Return the verdict as the value of a message; see `schemas/verdict-v1.json`."""
@@ -89,15 +89,6 @@ def identity(subject: tuple[str | None, str | None], verdict: str, by: str, made
 FIELDS = ("alert_id", "event_id", "verdict", "by", "note", "made_at", "event_time", "key", "amount")
 """What may be said of a verdict."""
 _FIRST_MS = 946_684_800_000  # The year 2000: seconds that are taken for milliseconds lie before it
-
-
-@dataclass(frozen=True)
-class VerdictLine:
-    """A line of a file."""
-
-    number: int  # from 1; of a record of several lines, that of the first
-    verdict: Verdict | None  # what it says; None where it says none
-    fault: str = ""  # why not
 
 
 def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> Verdict:
@@ -145,10 +136,11 @@ def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> V
     return verdict
 
 
-def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[VerdictLine]:
+def read_verdict_file(path: Path, by: str | None, now_ms: int) -> dict[int, Verdict | str]:
     """Read the verdicts of a .csv file with a header line, or a .jsonl file, and what is wrong with other lines.
 
-    Where lines do not say so, they were found by `by`, and at `now_ms`.
+    They come by the number of their line, from 1; of a record of several lines, by that of the first. Where lines do
+    not say so, they were found by `by`, and at `now_ms`.
     """
     if path.suffix not in (".csv", ".jsonl"):
         message = f"verdicts {path}: is neither .csv nor .jsonl; name a file of one of these kinds"
@@ -164,24 +156,20 @@ def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[VerdictLi
     if path.suffix == ".csv" and not text.strip():
         message = f"verdicts {path}: is empty; the first line names the columns, some of {', '.join(FIELDS)}"
         raise BucketsError(message)
-    lines, first = [], dict[tuple[Any, ...], tuple[int, str]]()
+    lines, first = dict[int, Verdict | str](), dict[tuple[Any, ...], tuple[int, str]]()
     for number, fields in _csv_records(path, text) if path.suffix == ".csv" else _json_records(text):
-        verdict, fault = None, ""
-        if isinstance(fields, str):
-            fault = fields
-        else:
-            try:
-                verdict = written_verdict(fields, by, now_ms)
-            except (ValueError, TypeError, AttributeError) as error:
-                fault = first_line(error)
-        if verdict is not None:
+        try:
+            line: Verdict | str = fields if isinstance(fields, str) else written_verdict(fields, by, now_ms)
+        except (ValueError, TypeError, AttributeError) as error:
+            line = first_line(error)
+        if isinstance(line, Verdict):
             # Where two contradict each other at one moment, neither is the latest.
-            finding = verdict.verdict
-            before, earlier = first.setdefault((*verdict.subject, verdict.made_at_ms), (number, finding))
+            finding = line.verdict
+            before, earlier = first.setdefault((*line.subject, line.made_at_ms), (number, finding))
             if earlier != finding:
-                verdict, remedy = None, "say with made_at which is the later one"
-                fault = f"says {finding}, and line {before} says {earlier} of the same; {remedy}"
-        lines.append(VerdictLine(number, verdict, fault))
+                remedy = "say with made_at which is the later one"
+                line = f"says {finding}, and line {before} says {earlier} of the same; {remedy}"
+        lines[number] = line
     if path.suffix == ".csv" and not lines:
         message = f"verdicts {path}: is empty below its first line, which names the columns; write a verdict a line"
         raise BucketsError(message)

@@ -22,7 +22,7 @@ from buckets.outputs.columns import VERDICTS
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS
 from buckets.printable import quoted
 from buckets.stores.location import location
-from buckets.verdicts.verdict import FINDINGS, NAMES, TABLE, Verdict
+from buckets.verdicts.verdict import ATTRIBUTES, FINDINGS, NAMES, TABLE, Verdict
 
 _FIELDS = [field.name for field in TABLE.contract.fields] if TABLE.contract is not None else []
 COLUMNS = pa.schema(
@@ -163,10 +163,8 @@ def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:
             f"verdicts {table}: the verdict {named} says {finding}, none of {', '.join(FINDINGS)}; correct the row"
         )
         raise BucketsError(message)
-    moments = {f"{name}_ms": row[name] for name in ("made_at", "event_time")}
     # Without the zeros that pad it in its column.
     amount = None if row["amount"] is None else Decimal(row["amount"]).normalize()
-    others = {name: value for name, value in row.items() if name not in ("made_at", "event_time")}
     key = None
     if row["key"] is not None:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
@@ -174,4 +172,5 @@ def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:
         if not isinstance(key, dict):
             message = f"verdicts {table}: the key of verdict {named} is not a JSON object; correct the row"
             raise BucketsError(message)
-    return Verdict(**{**others, **moments, "key": key, "amount": amount})
+    fields = {ATTRIBUTES.get(name, name): value for name, value in row.items()}
+    return Verdict(**{**fields, "key": key, "amount": amount})

@@ -106,7 +106,7 @@ def backtest(rules: Sequence[Rule], **changes: Any) -> Backtest:
 def pieces_of(asked: Backtest, rows: Sequence[Row], size: int = 7) -> list[ArchivePiece]:
     """Cut rows into pieces of a size."""
     whole = archived(arrivals(rows, SCHEMA), SCHEMA, 0).append_column(ARRIVAL, pa.array(range(len(rows)), pa.int64()))
-    return [asked.piece(whole.slice(start, size)) for start in range(0, len(rows), size)]
+    return [asked.piece(whole.slice(start, size), asked.settings) for start in range(0, len(rows), size)]
 
 
 def run(asked: Backtest, rows: Sequence[Row], size: int = 7, **options: Any) -> BacktestReport:

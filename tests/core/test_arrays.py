@@ -25,7 +25,7 @@ from buckets.events.json_events import read_events
 from buckets.events.parquet_rows import read_arrivals, table_arrivals
 from buckets.events.protobuf.protobuf_events import read_plain as read_protobuf
 from buckets.events.schema import EventSchema
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.lint.lint import look
 from buckets.lint.subject import Subject
 from buckets.rule_files.yaml_rules import load_rule_file
@@ -546,7 +546,7 @@ def test_arrays_are_archived_replayed_and_explained(job, tmp_path, as_worded):
     rows = pa.concat_tables(job.archive.tables(columns=["id", *ARRAYS])).to_pylist()
     assert [row["items[].sku"] for row in rows] == [["A"], ["C", "A"], None, ["A", None], None]
     assert [row["items[].qty"] for row in rows] == [None, None, None, [2, 1], None]
-    found = replay_history(job.history(), ReplayRequest(evaluations=True, cuts="recorded"))
+    found = replay_history(job.history(), evaluations=True, cuts="recorded")
     assert (found.is_equal, found.events) == (True, 5)
     alerts = {(row["event_id"], row["rule_id"]) for row in job.rows["alerts"]}
     assert alerts == {

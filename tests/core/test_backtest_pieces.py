@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
+from buckets.archive.delta_source import open_events
 from buckets.archive.history import History
 from buckets.errors import BucketsError
+from buckets.events.parquet_rows import table_arrivals
 from buckets.history import scoring
-from buckets.history.backtest.backtest import archive_pieces, event_pieces, table_pieces
+from buckets.history.backtest.backtest import archive_pieces, event_pieces
 from buckets.lists.list_file import load_list
 from tests.core.archived_job import ArchivedJob
 from tests.core.backtests import ENGINE, SCHEMA, alerts, backtest, payments, rule
@@ -37,6 +39,11 @@ def pieces_of(history, asked):
     """All pieces of an archive."""
     pieces = archive_pieces(history, asked)
     return [pieces.read(number) for number in range(len(pieces))]
+
+
+def opened_pieces(path, arrival, asked):
+    """The events of a file or a table, in the order of a column."""
+    return event_pieces(open_events(path, SCHEMA, arrival, print), asked)
 
 
 def archived_job(folder, rows, positions: Sequence[int] = ()) -> tuple[ArchivedJob, History]:
@@ -76,7 +83,8 @@ def test_a_piece_of_many_batches_is_scored_in_the_order_of_their_arrival(tmp_pat
     for number, batch in enumerate(cut(rows, positions)):
         # Files that are older than those that were read before them.
         job.batch([row | {"source_order": -number, "position": at} for at, row in enumerate(batch)])
-    piece = backtest(RULES).piece(pa.concat_tables(job.archive.tables()))
+    asked = backtest(RULES)
+    piece = asked.piece(pa.concat_tables(job.archive.tables()), asked.settings)
     assert in_order(rows_of(alerts([piece]))) == in_order(job.pipeline.output("alerts"))
 
 
@@ -116,7 +124,7 @@ def test_events_of_every_kind_raise_the_same(tmp_path, kind):
         path.write_text(table.to_pandas().to_json(orient="records", lines=True))
     elif kind == "delta":
         write_deltalake(path, table.take(pa.array(range(19, -1, -1))))
-    pieces = table_pieces(table, asked) if kind == "table" else event_pieces(path, None, asked, print)
+    pieces = opened_pieces(path, None, asked) if kind != "table" else event_pieces(table_arrivals(table, SCHEMA), asked)
     report = asked.run(pieces)
     assert (report.arrivals, report.total.alerts, report.total.events) == (20, 54, 18)
 
@@ -135,10 +143,10 @@ def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path, as_worded):
     table = pa.Table.from_pylist(ROWS).append_column("offset", pa.array(range(20, 0, -1)))
     write_deltalake(tmp_path / "events", table)
     asked = backtest([rule("sums")])
-    by_time = asked.run(event_pieces(tmp_path / "events", None, asked, print)).total.alerts
-    backwards = asked.run(event_pieces(tmp_path / "events", "offset", asked, print)).total.alerts
+    by_time = asked.run(opened_pieces(tmp_path / "events", None, asked)).total.alerts
+    backwards = asked.run(opened_pieces(tmp_path / "events", "offset", asked)).total.alerts
     assert by_time > backwards  # nearly all of them are late then
     with pytest.raises(BucketsError, check=as_worded):
-        asked.run(event_pieces(tmp_path / "events", "nothing", asked, print))
+        asked.run(opened_pieces(tmp_path / "events", "nothing", asked))
     with pytest.raises(BucketsError, check=as_worded):
-        asked.run(event_pieces(tmp_path / "events.csv", "offset", asked, print))
+        asked.run(opened_pieces(tmp_path / "events.csv", "offset", asked))

@@ -19,7 +19,7 @@ from buckets.engine.eviction import eviction, shard_clock
 from buckets.errors import BucketsError
 from buckets.history import scoring
 from buckets.history.replay import replay as replays
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.history.replay.replayed import Replayed, RowDifference, differences
 from buckets.lists.base import Entry
 from buckets.lists.keys import KeyForm
@@ -194,7 +194,7 @@ def test_differences_come_in_one_order_whatever_came_out_first(order):
 def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness):
     with evicting(), lived(happened, allowed_lateness=lateness) as job:
         if job.archive.end():
-            found = replay_history(job.history(), ReplayRequest(**ALL))
+            found = replay_history(job.history(), **ALL)
             assert told(found) == []
             assert found.compared[EVALUATIONS] == len(job.rows[EVALUATIONS])
 
@@ -205,7 +205,7 @@ def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness)
 def test_joined_batches_say_the_same_where_nothing_is_evicted(happened, joined_rows):
     with mock.patch.object(scoring, "JOINED_ROWS", joined_rows), lived(happened) as job:
         if job.archive.end():
-            assert told(replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))) == []
+            assert told(replay_history(job.history(), evaluations=True, cuts="joined")) == []
 
 
 @pytest.mark.slow
@@ -216,10 +216,10 @@ def test_joined_batches_say_the_same_of_what_is_warm(happened, joined_rows):
     with evicting(), lived(happened, allowed_lateness="0ms") as job:
         if job.archive.end():
             with mock.patch.object(scoring, "JOINED_ROWS", joined_rows):
-                found = replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))
+                found = replay_history(job.history(), evaluations=True, cuts="joined")
             evaluated = [each for each in found.differences if each.output == EVALUATIONS]
             assert [each for each in evaluated if not each.is_cold and each.row["rule_id"].startswith("e")] == []
-            assert replay_history(job.history(), ReplayRequest(evaluations=True, cuts="recorded")).is_equal
+            assert replay_history(job.history(), evaluations=True, cuts="recorded").is_equal
 
 
 # Rows that were changed
@@ -246,13 +246,13 @@ def job(tmp_path) -> RecordedJob:
 
 
 def changed(job: RecordedJob, **wanted) -> list[tuple]:
-    found = replay_history(job.history(), ReplayRequest(**wanted))
+    found = replay_history(job.history(), **wanted)
     assert found.is_equal == (not found.differences)
     return [(each.output, each.kind, each.fields, each.row["event_id"]) for each in found.differences]
 
 
 def test_nothing_is_changed(job):
-    found = replay_history(job.history(), ReplayRequest())
+    found = replay_history(job.history())
     assert (found.cut_as, found.batches, found.events, found.is_equal) == ("recorded", 3, 12, True)
     assert found.compared == {output: len(job.rows[output]) for output in OUTPUTS if output != EVALUATIONS}
     assert min(found.compared.values()) > 0
@@ -315,7 +315,7 @@ def test_only_alerts_of_the_time_asked_for_are_compared(job):
     chosen = changed(job, times=TimeRange(moment_ms(begin), moment_ms(end)))
     assert chosen == [each for each in everything if 5 <= int(each[3][1:]) < 9]
     assert 0 < len(chosen) < len(everything)
-    found = replay_history(job.history(), ReplayRequest(TimeRange(until_ms=3 * MINUTE_MS)))
+    found = replay_history(job.history(), TimeRange(until_ms=3 * MINUTE_MS))
     assert (found.last_batch, found.events) == (0, 4)
 
 
@@ -323,8 +323,8 @@ def test_joined_batches_that_differ_are_scored_again_one_by_one(job):
     told = []
     job.rows["alerts"][0] |= {"warm": False}
     with mock.patch.object(replays, "FEW_BATCHES", 1):
-        joined = replay_history(job.history(), ReplayRequest(cuts="joined"))
-        found = replay_history(job.history(), ReplayRequest(), say=told.append)
+        joined = replay_history(job.history(), cuts="joined")
+        found = replay_history(job.history(), say=told.append)
     assert (joined.cut_as, joined.eviction, joined.is_equal) == ("joined", 1, True)
     assert (found.cut_as, found.eviction, found.is_equal) == ("recorded", 0, False)
     assert len(told) == 1
@@ -374,7 +374,7 @@ def test_an_alert_whose_window_was_not_complete_when_it_was_scored_again_is_no_f
 
 
 def test_rows_of_no_batch_are_a_fault_also_where_they_say_that_a_window_was_not_complete():
-    found = Replayed("joined", 0, 1)
+    found = Replayed("joined", 0, 1, evicts_otherwise=True)
     row = {"rule_id": "mine", "event_id": "e1", "key": "k1", "warm": False}
     found.note_strangers([RowDifference("alerts", "recorded_only", (), row, None)])
     assert not found.is_equal
@@ -385,7 +385,7 @@ def test_in_joined_batches_the_batch_counts_before_the_partition(tmp_path):
     job.use([rule(limit={"operator": ">", "value": "0"})])
     job.batch([PAYMENTS[0] | {"source_order": 1}])
     job.batch([PAYMENTS[2] | {"source_order": 0}])
-    assert told(replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))) == []
+    assert told(replay_history(job.history(), evaluations=True, cuts="joined")) == []
     assert len(job.rows["alerts"]) == 2
 
 
@@ -395,10 +395,10 @@ def test_in_joined_batches_the_batch_counts_before_the_partition(tmp_path):
 def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path, as_worded):
     history = job.history()
     with pytest.raises(BucketsError, check=as_worded):
-        replay_history(history, ReplayRequest(TimeRange(10**15)))
+        replay_history(history, TimeRange(10**15))
     shutil.rmtree(tmp_path / "tables" / "held_alerts")
     with pytest.raises(BucketsError, check=as_worded):
-        replay_history(history, ReplayRequest())
+        replay_history(history)
 
 
 @pytest.mark.slow
@@ -407,10 +407,10 @@ def test_a_version_of_a_list_that_is_gone_is_named(tmp_path, as_worded):
     job.use([LISTED])
     use_lists(job, "c")
     job.batch([{"id": "e", "t": 0, "payer": "p", "card": "c", "amount": "1", "position": 1}])
-    assert told(replay_history(job.history(), ReplayRequest(evaluations=True))) == []
+    assert told(replay_history(job.history(), evaluations=True)) == []
     shutil.rmtree(tmp_path / "checkpoint" / "buckets" / "lists")
     with pytest.raises(BucketsError, check=as_worded):
-        replay_history(job.history(), ReplayRequest())
+        replay_history(job.history())
 
 
 def test_an_empty_archive_says_so(tmp_path, as_worded):
@@ -418,12 +418,12 @@ def test_an_empty_archive_says_so(tmp_path, as_worded):
     job.use([rule()])
     job.batch([])
     with pytest.raises(BucketsError, check=as_worded):
-        replay_history(job.history(), ReplayRequest())
+        replay_history(job.history())
 
 
 def test_rows_that_are_of_no_rule_are_compared_too():
     row = {"event_id": "e", "key": "{}"}
-    found = Replayed("joined", 0, 1)
+    found = Replayed("joined", 0, 1, evicts_otherwise=True)
     differences = [RowDifference("side", "recorded_only", (), row | {"warm": warm}, None) for warm in (True, False)]
     found.note(differences, lambda each: None)
     assert (found.eviction, found.counts) == (1, {"recorded_only": 1})

@@ -37,8 +37,7 @@ from buckets.serve import replica as replicas
 from buckets.serve.answers import answers
 from buckets.serve.begin import one_store
 from buckets.serve.job_batches import JobBatch, ScoredBy
-from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, message_rows
-from buckets.serve.undo import Undoing, undo
+from buckets.serve.replica import CHECK, NeedsState, Replica, TakenMessage, Undoing, message_rows, undo
 from buckets.state import live_log
 from buckets.state.layer import Bounds, Layer
 from buckets.state.live_log import PrivateCaches

@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from buckets.archive.history import History
 from buckets.config.job import load_job
 from buckets.errors import Outage
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob
@@ -79,7 +79,7 @@ def check_all_is_known(
     alert = job.messages(ALERTS)[-1]
     ran = buckets("explain", job.conf, alert["alert_id"], "--json")
     assert ran.code == 0, ran.err
-    replayed = replay_history(history, ReplayRequest())
+    replayed = replay_history(history)
     assert replayed.differences == []
     assert replayed.compared[ALERTS] > 0
 

@@ -7,7 +7,7 @@ import yaml
 from buckets.archive.archive import by_batch
 from buckets.archive.history import History
 from buckets.config.job import load_job
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.history.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
@@ -46,7 +46,7 @@ def test_messages_are_archived_and_score_the_same(broker, spark, tmp_path):
     job.audit(spark)
     assert again == sorted((row["alert_id"], row["source"], row["position"], row["warm"]) for row in job.rows(ALERTS))
     assert again
-    replayed = replay_history(history, ReplayRequest())
-    joined = replay_history(history, ReplayRequest(cuts="joined"))
+    replayed = replay_history(history)
+    joined = replay_history(history, cuts="joined")
     assert (replayed.differences, joined.differences) == ([], [])
     assert replayed.compared[ALERTS] == joined.compared[ALERTS] == len(again)

@@ -21,7 +21,7 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.decoded import WriterSchema
 from buckets.events.protobuf.proto_schema import message_named, read_schema
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.outputs.columns import ALERTS, TOPICS
 from buckets.outputs.messages import ID, schema_text
 from buckets.spark.prepared_job import Listener, prepare
@@ -113,7 +113,7 @@ def _check_audit(spark: Any, job: BinaryJob, buckets: Any, alert: Row) -> None:
     job.audit(spark)
     assert job.rows(UNREADABLE) == []
     assert {row["alert_id"] for row in job.rows(ALERTS)} == {each["alert_id"] for each in job.said(ALERTS)}
-    replayed = replay_history(History.open(load_job(job.conf)), ReplayRequest())
+    replayed = replay_history(History.open(load_job(job.conf)))
     assert replayed.differences == []
     assert replayed.compared[ALERTS] > 0
     ran = buckets("explain", job.conf, alert["alert_id"], "--json")

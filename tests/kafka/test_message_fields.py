@@ -19,7 +19,7 @@ from buckets.archive.history import History
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.config.job import load_job
 from buckets.events.arrivals import DELETED, TOMBSTONE
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.kafka.faults import client_settings
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
 from tests.kafka.audit_job import AuditJob
@@ -81,7 +81,7 @@ def test_payments_are_scored_archived_explained_and_replayed_by_key_headers_and_
     written = [job.written(message) for message in broker.read(job.topic)]
     assert sorted(table["kind"].to_pylist()) == sorted(row["kind"] for row in written)
     assert table["_fault"].null_count == len(events)
-    replayed = replay_history(history, ReplayRequest())
+    replayed = replay_history(history)
     assert (replayed.differences, bool(replayed.compared[ALERTS])) == ([], True)
     alert = next(each for each in job.messages(ALERTS) if each["rule_id"] == "payer-sum")
     ran = buckets("explain", job.conf, alert["alert_id"], "--json")
@@ -102,7 +102,7 @@ def test_a_message_of_another_timestamp_or_with_a_broken_header_is_one_dead_lett
     job.audit(spark)
     history = History.open(load_job(job.conf))
     assert [reason for reason in pa.concat_tables(history.archive.tables())["_fault"].to_pylist() if reason] == reasons
-    assert replay_history(history, ReplayRequest()).differences == []
+    assert replay_history(history).differences == []
 
 
 @pytest.mark.nightly
@@ -151,7 +151,7 @@ def test_a_header_becomes_a_field_while_the_job_runs(spark, broker, tmp_path):
     rows = pa.concat_tables(history.archive.tables()).to_pylist()
     assert len(rows) == sent + 3
     assert [row["traced"] for row in rows] == [row["kind"] if row["_batch_id"] >= first else None for row in rows]
-    assert replay_history(history, ReplayRequest()).differences == []
+    assert replay_history(history).differences == []
 
 
 KEY_SCHEMA = {"type": "record", "name": "Key", "fields": [{"name": "payer", "type": "string"}]}
@@ -225,7 +225,7 @@ def test_changes_of_a_database_with_keys_in_avro_are_scored_and_deletions_are_ac
     faults = table["_fault"].to_pylist()
     assert [faults.count(reason) for reason in (DELETED, TOMBSTONE, None, *reasons)] == [60, 60, 60, 1, 1, 1]
     assert table.filter(pc.is_null(table["_fault"]))["payer"].to_pylist() == [event["payer"] for event in events]
-    assert replay_history(history, ReplayRequest()).differences == []
+    assert replay_history(history).differences == []
     alert = next(each for each in job.messages(ALERTS) if each["rule_id"] == "payer-sum")
     ran = buckets("explain", job.conf, alert["alert_id"], "--json")
     assert ran.code == 0, ran.err

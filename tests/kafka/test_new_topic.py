@@ -13,7 +13,7 @@ from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
 from buckets.checkpoint.topic_generations import NewTopic, TopicGenerations
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.kafka.faults import Broker
 from buckets.monitor.pace import BatchReport
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
@@ -246,7 +246,7 @@ def test_an_audit_refuses_a_new_topic_and_then_keeps_both_and_the_archive_has_bo
 
     history = History.open(load_job(job.conf))
     assert history.archive.end() == 101
-    replayed = replay_history(history, ReplayRequest())
+    replayed = replay_history(history)
     assert replayed.differences == []
     assert replayed.compared[ALERTS] == len(job.rows(ALERTS))
 

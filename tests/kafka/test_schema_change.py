@@ -12,7 +12,7 @@ from buckets.archive.history import History
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import load_job
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
 from tests.kafka.kafka_job import EVERY, Row, comparable
 from tests.kafka.registered_job import RegisteredJob
@@ -129,7 +129,7 @@ def test_a_field_that_a_producer_adds_is_used_without_a_restart_as_if_it_had_bee
         assert sum(report.account.events_in for report in run_to_end(spark, job)) == 20
         job.audit(spark)
         _check_results(job, sent)
-        replayed = replay_history(History.open(load_job(job.conf)), ReplayRequest())
+        replayed = replay_history(History.open(load_job(job.conf)))
         assert replayed.differences == []
         assert replayed.compared[ALERTS] == len(job.messages(ALERTS))
         alert = [row for row in job.messages(ALERTS) if row["rule_id"] == "by-device"][-1]

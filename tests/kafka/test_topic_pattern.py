@@ -13,7 +13,7 @@ from buckets.archive.history import History
 from buckets.audit.tables import TRANSACTIONS
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.outputs.columns import ALERTS, EVALUATIONS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
 from buckets.spark.prepared_job import Listener, prepare
@@ -121,7 +121,7 @@ def test_topics_that_match_are_one_source_and_history_fills_timelines_alone(spar
     judged = dict(zip(table["id"].to_pylist(), table["_judged"].to_pylist(), strict=True))
     assert [judged[name] for name in ("h1", "h3", "c1", "w1", "w2")] == [False, False, True, True, True]
     for cuts in ("recorded", "joined"):
-        replayed = replay_history(history, ReplayRequest(cuts=cuts))
+        replayed = replay_history(history, cuts=cuts)
         assert (replayed.differences, replayed.compared[ALERTS]) == ([], 2)
     ran = buckets("explain", job.conf, "--event", "h3", "--rule", "spent")
     assert f"its topic {job.history} is `judge: false`" in ran.out
@@ -159,5 +159,5 @@ def test_topics_that_match_are_one_source_and_history_fills_timelines_alone(spar
 
     AuditQuery(spark, prepare_audit(load_job(job.conf), lines.append), AuditListener()).run(once=True)
     history = History.open(load_job(job.conf))
-    replayed = replay_history(history, ReplayRequest())
+    replayed = replay_history(history)
     assert (replayed.differences, history.archive.end()) == ([], 4 + 1 + 3 + 1 + 2 + 2)

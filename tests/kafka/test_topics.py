@@ -9,7 +9,7 @@ import yaml
 
 from buckets.archive.history import History
 from buckets.config.job import load_job
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.outputs.columns import ALERTS, EVALUATIONS
 from buckets.spark.prepared_job import prepare
 from tests.kafka.audit_job import AuditJob
@@ -64,7 +64,7 @@ def test_several_topics_are_scored_archived_and_replayed_as_one(spark, broker, b
     history = History.open(load_job(job.conf))
     table = pa.concat_tables(history.archive.tables())
     assert sorted(table["id"].to_pylist()) == sorted(event["id"] for event in events)
-    replayed = replay_history(history, ReplayRequest())
+    replayed = replay_history(history)
     assert (replayed.differences, bool(replayed.compared[ALERTS])) == ([], True)
     assert buckets("check", job.conf).code == 0
 

@@ -14,7 +14,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import load_job
 from buckets.feeds.lists import ListBook
 from buckets.feeds.topics import ListTopic
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.kafka.faults import client_settings
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
@@ -148,7 +148,7 @@ def test_the_audit_and_the_archive_hold_what_was_committed_and_a_replay_is_the_s
     history = History.open(load_job(job.conf))
     assert history.archive.end() == len(kept)
     for cuts in ("recorded", "joined"):
-        replayed = replay_history(history, ReplayRequest(cuts=cuts))
+        replayed = replay_history(history, cuts=cuts)
         assert replayed.differences == []
         assert replayed.compared[ALERTS] == len(job.rows(ALERTS))
 

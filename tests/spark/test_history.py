@@ -18,7 +18,7 @@ from buckets.history import features as features_module
 from buckets.history import scoring
 from buckets.history.backtest.backtest import archive_pieces
 from buckets.history.backtest.sweep import parse_sweeps, swept_rules
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import replay_history
 from buckets.lists.list_file import load_list
 from buckets.spark.history import score_archive
 from tests.core.backfilled_job import BackfilledJob
@@ -64,13 +64,13 @@ def test_a_replay_is_that_of_one_process(spark, happened, cut_as):
     with lived(happened) as job:
         if not job.archive.end():
             return
-        history, request = job.history(), ReplayRequest(evaluations=True, cuts=cut_as)
+        again = partial(replay_history, job.history(), evaluations=True, cuts=cut_as)
         on_spark = partial(score_archive, spark)
-        assert told(replay_history(history, request, score=on_spark)) == []
+        assert told(again(score=on_spark)) == []
         gone = DeltaTable(job.folder / "tables" / "evaluations").to_pyarrow_table()["event_id"].to_pylist()[:1]
         DeltaTable(job.folder / "tables" / "evaluations").delete(f"event_id = '{gone[0]}'" if gone else "false")
-        alone = replay_history(history, request)
-        assert told(replay_history(history, request, score=on_spark)) == told(alone)
+        alone = again()
+        assert told(again(score=on_spark)) == told(alone)
         assert bool(gone) == bool(told(alone))
 
 
@@ -90,9 +90,8 @@ def test_a_replay_of_what_was_filled_in_is_that_of_one_process(spark, tmp_path, 
         job.hurries = number >= 6
         job.batch(rows()[start : start + 6])
     assert (job.pipeline.rule_set.fills_begun, job.pipeline.rule_set.fills) == (1, ())
-    request = ReplayRequest(evaluations=True, cuts=cut_as)
     for score in (scoring.score_archive, partial(score_archive, spark)):
-        found = replay_history(job.history(), request, score=score)
+        found = replay_history(job.history(), evaluations=True, cuts=cut_as, score=score)
         assert told(found) == []
         assert found.compared["evaluations"] == len(job.rows["evaluations"])
     assert {row["warm"] for row in job.rows["evaluations"] if row["rule_id"] == "asked"} == {False, True}

@@ -1,6 +1,7 @@
 """Pages of alerts: the list with verdicts, one alert and its explanation, keys, verdicts, and the quality of rules."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from buckets.archive.history import History, archived_events
@@ -12,7 +13,6 @@ from buckets.console.view import Asked, Onward, PageChange, Site, View, address,
 from buckets.delta.commits import Commits
 from buckets.delta.whole_table import is_table, open_table
 from buckets.errors import BucketsError, first_line
-from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer
 from buckets.history.explain.words import explained
 from buckets.moment import ANY_TIME, TimeRange
@@ -51,22 +51,22 @@ def listed(asked: Asked) -> View:
     versions = RuleVersions(asked.site.job.checkpoint)
     rule_set = versions.latest_rule_set()
     rules = [] if rule_set is None else [rule.rule_id for rule in rule_set.rules]
-    others = {
-        "kinds": choices,
-        "severities": SEVERITIES,
-        "findings": FINDINGS,
-        "no_verdict": NO_VERDICT,
-        "rule_ids": sorted({*rules, *versions.gone_rules()}),
-    }
-    return View("alerts.html", _values(asked) | others)
+    return View(
+        "alerts.html",
+        kinds=choices,
+        severities=SEVERITIES,
+        findings=FINDINGS,
+        no_verdict=NO_VERDICT,
+        rule_ids=sorted({*rules, *versions.gone_rules()}),
+        **_values(asked),
+    )
 
 
 def list_changes(asked: Asked) -> Iterator[list[PageChange]]:
     """Yield the list anew each time that alerts or verdicts have been written; only of its first page."""
     watched = [asked.site.results / output for output in KINDS[AlertFilter.of(asked.named).kind]]
-    seen = _Versions([*watched, verdict_table(asked.site.job)])
-    while True:
-        yield [PageChange(part("alerts-list.html", **_values(asked)))] if seen.have_changed() else []
+    for has_changed in _changes([*watched, verdict_table(asked.site.job)]):
+        yield [PageChange(part("alerts-list.html", **_values(asked)))] if has_changed else []
 
 
 def judge(asked: Asked) -> Onward:
@@ -116,19 +116,13 @@ def _values(asked: Asked) -> dict[str, Any]:
     }
 
 
-class _Versions:
-    """Whether tables have been written since; looks for the next file of each log, and lists none."""
-
-    def __init__(self, tables: list[Any]) -> None:
-        self._seen = {table: open_table(table).version() if is_table(table) else -1 for table in tables}
-
-    def have_changed(self) -> bool:
-        """Return whether one has, and go on from there."""
-        changed = False
-        for table, version in self._seen.items():
-            if Commits(table).has(version + 1):
-                self._seen[table], changed = open_table(table).version(), True
-        return changed
+def _changes(tables: Iterable[Path]) -> Iterator[bool]:
+    """Yield whether tables have been written since; looks for the next file of each log, and lists none."""
+    seen = {table: open_table(table).version() if is_table(table) else -1 for table in tables}
+    while True:
+        written = [table for table, version in seen.items() if Commits(table).has(version + 1)]
+        seen |= {table: open_table(table).version() for table in written}
+        yield bool(written)
 
 
 def alert(asked: Asked) -> View:
@@ -141,22 +135,20 @@ def alert(asked: Asked) -> View:
     others = [] if len(keys) != 1 else list_alerts(site.results, wanted, None, given, _OTHERS + 1, _LOOKED_AT).rows
     return View(
         "alert.html",
-        {
-            "row": row | {"why": why(row)},
-            "key": row["key"] or {},
-            "verdict": given.of(row["alert_id"], row["event_id"]),
-            "findings": FINDINGS,
-            "others": [other for other in others if other["alert_id"] != row["alert_id"]][:_OTHERS],
-            "others_key": wanted.key,
-            "is_archived": site.job.settings.archive is not None,
-            "rule_ids": [rule.rule_id for rule in site.rules_in_force],
-        },
+        row=row | {"why": why(row)},
+        key=row["key"] or {},
+        verdict=given.of(row["alert_id"], row["event_id"]),
+        findings=FINDINGS,
+        others=[other for other in others if other["alert_id"] != row["alert_id"]][:_OTHERS],
+        others_key=wanted.key,
+        is_archived=site.job.settings.archive is not None,
+        rule_ids=[rule.rule_id for rule in site.rules_in_force],
     )
 
 
 def explanation(asked: Asked) -> View:
     """Explain an alert, as a part of its page."""
-    return View("explanation.html", _explained(_explainer(asked.site).alert(asked.named("id"))))
+    return View("explanation.html", **explained(_explainer(asked.site).alert(asked.named("id"))))
 
 
 def why_page(asked: Asked) -> View:
@@ -165,14 +157,9 @@ def why_page(asked: Asked) -> View:
     found: dict[str, Any] = {}
     if event and rule:
         at_ms = named_moment_ms("at", asked.named("at"))
-        found = _explained(_explainer(asked.site).event(event, rule, at_ms))
+        found = explained(_explainer(asked.site).event(event, rule, at_ms))
     rule_ids = [each.rule_id for each in asked.site.rules_in_force]
-    named = {"event_id": event, "rule_id": rule, "rule_ids": rule_ids, "explained": bool(found)}
-    return View("why.html", named | found)
-
-
-def _explained(found: Explanation) -> dict[str, Any]:
-    return explained(found) | {"is_faulty": found.is_faulty, "has_features": bool(found.features)}
+    return View("why.html", event_id=event, rule_id=rule, rule_ids=rule_ids, explained=bool(found), **found)
 
 
 def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
@@ -206,14 +193,14 @@ def key(asked: Asked) -> View:
     fields = site.job.event_schema.attributes
     if value:
         key_test({field: value}, fields)
-    values = {
-        "field": field,
-        "value": value,
-        "fields": list(fields),
-        "alerts": latest_alerts(site, AlertFilter(kind="all", key=value), _ALERTS_OF_KEY) if value else [],
-        "is_archived": site.job.settings.archive is not None,
-    }
-    return View("key.html", values)
+    return View(
+        "key.html",
+        field=field,
+        value=value,
+        fields=list(fields),
+        alerts=latest_alerts(site, AlertFilter(kind="all", key=value), _ALERTS_OF_KEY) if value else [],
+        is_archived=site.job.settings.archive is not None,
+    )
 
 
 def latest_alerts(site: Site, wanted: AlertFilter, most: int) -> list[dict[str, Any]]:
@@ -233,7 +220,7 @@ def key_events_part(asked: Asked) -> View:
     rules = rules_of_key(site.rules_in_force, [field])[:_RULES_OF_KEY]
     near = nearness(explainer(history, _SHOWN_EVENTS), rows[0], rules) if rows else []
     measure = next(iter(site.job.event_schema.measures), None)
-    return View("key-events.html", {"rows": rows, "near": near, "measure": measure})
+    return View("key-events.html", rows=rows, near=near, measure=measure)
 
 
 def verdicts(asked: Asked) -> View:
@@ -241,7 +228,7 @@ def verdicts(asked: Asked) -> View:
     by_age = sorted(job_verdicts(asked.site.job), key=lambda verdict: verdict.age, reverse=True)
     counting = {verdict.subject: verdict for verdict in reversed(by_age)}
     rows = [{"verdict": each, "counts": counting[each.subject] is each} for each in by_age[:_VERDICTS]]
-    return View("verdicts.html", {"rows": rows, "all": len(by_age)})
+    return View("verdicts.html", rows=rows, all=len(by_age))
 
 
 def quality(asked: Asked) -> View:
@@ -253,4 +240,4 @@ def quality(asked: Asked) -> View:
 def quality_table(asked: Asked) -> View:
     """Compute the quality of rules, as a part of its page."""
     job = asked.site.job
-    return View("quality-table.html", {"report": quality_report(job, Thresholds(), find_events=archived_events(job))})
+    return View("quality-table.html", report=quality_report(job, Thresholds(), find_events=archived_events(job)))

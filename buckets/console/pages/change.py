@@ -88,14 +88,12 @@ def preview(asked: Asked) -> View:
         made.append({"rule_id": change.rule_id, "what": what, "difference": words})
     return View(
         "change.html",
-        {
-            "plan": plan,
-            "fields": fields,
-            "seen": _mark(rules),
-            "place": rules.name,
-            "made": made,
-            "groups": group_changes(rules.rule_set, revision.rule_set),
-        },
+        plan=plan,
+        fields=fields,
+        seen=_mark(rules),
+        place=rules.name,
+        made=made,
+        groups=group_changes(rules.rule_set, revision.rule_set),
     )
 
 

@@ -37,8 +37,8 @@ def now(asked: Asked) -> View:
     counts = Counter[int]()
     for of_rule in {} if live is not None or folder is None else alerts_by_day(folder / ALERTS, DAYS).values():
         counts.update(of_rule)
-    values = {"is_followed": live is not None, "by_day": columns_by_day(counts)}
-    return View("now.html", _figures(asked.site, live) | values)
+    by_day = columns_by_day(counts)
+    return View("now.html", is_followed=live is not None, by_day=by_day, **_figures(asked.site, live))
 
 
 def columns_by_day(counts: Mapping[int, int]) -> dict[str, list[int]]:
@@ -113,14 +113,12 @@ def batches(asked: Asked) -> View:
     rows = [] if folder is None else latest_batches(folder, _BATCHES, before)
     return View(
         "batches.html",
-        {
-            "rows": rows,
-            "groups": [] if folder is None or number is None or not rows else groups_of_batch(folder, number),
-            "batch": number,
-            "is_full": len(rows) == _BATCHES,
-            "is_archived": asked.site.job.settings.archive is not None,
-            "questions": asked.site.questions.about(_REPLAY),
-        },
+        rows=rows,
+        groups=[] if folder is None or number is None or not rows else groups_of_batch(folder, number),
+        batch=number,
+        is_full=len(rows) == _BATCHES,
+        is_archived=asked.site.job.settings.archive is not None,
+        questions=asked.site.questions.about(_REPLAY),
     )
 
 
@@ -157,7 +155,7 @@ def ask(asked: Asked, title: str, subject: str, fields: Mapping[str, Any]) -> On
 
 def question(asked: Asked) -> View:
     """Show how far a question is, and its answer."""
-    return View("question.html", _question(asked.site.questions.question(asked.named("id"))))
+    return View("question.html", **_question(asked.site.questions.question(asked.named("id"))))
 
 
 def question_changes(asked: Asked) -> Iterator[list[PageChange]]:

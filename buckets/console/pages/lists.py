@@ -33,7 +33,7 @@ def page(asked: Asked) -> View:
         {"name": name, "settings": settings, "version": kept.latest(name), "fault": faults.get(name, "")}
         for name, settings in job.settings.lists.items()
     ]
-    return View("lists.html", {"rows": rows})
+    return View("lists.html", rows=rows)
 
 
 def one(asked: Asked) -> View:
@@ -45,15 +45,13 @@ def one(asked: Asked) -> View:
     key, entry = (key, None) if found is None else found
     return View(
         "list.html",
-        {
-            "name": name,
-            "settings": settings,
-            "version": latest,
-            "key": key,
-            "entry": None if entry is None else entry_fields(entry),
-            "values": "" if entry is None else "\n".join(f"{value}={text}" for value, text in entry.values.items()),
-            "rules": _rules(asked, name),
-        },
+        name=name,
+        settings=settings,
+        version=latest,
+        key=key,
+        entry=None if entry is None else entry_fields(entry),
+        values="" if entry is None else "\n".join(f"{value}={text}" for value, text in entry.values.items()),
+        rules=_rules(asked, name),
     )
 
 
@@ -66,18 +64,16 @@ def preview(asked: Asked) -> View:
     unsigned = None if before is None else {field: text for field, text in before.items() if field not in _SIGNED}
     return View(
         "list-change.html",
-        {
-            "name": name,
-            "key": key,
-            "what": asked.given("what"),
-            "place": list_settings(asked.site.job, name).place,
-            "before": before,
-            "after": after,
-            "typed": {"until": asked.given("until"), "values": "\n".join(_lines(asked))},
-            "differs": after != unsigned,
-            "seen": _mark(before),
-            "rules": _rules(asked, name),
-        },
+        name=name,
+        key=key,
+        what=asked.given("what"),
+        place=list_settings(asked.site.job, name).place,
+        before=before,
+        after=after,
+        typed={"until": asked.given("until"), "values": "\n".join(_lines(asked))},
+        differs=after != unsigned,
+        seen=_mark(before),
+        rules=_rules(asked, name),
     )
 
 

@@ -52,7 +52,7 @@ def listed(asked: Asked) -> View:
                 "precision": found.get(kept.rule.rule_id),
             }
         )
-    return View("rules.html", {"rows": rows, "place": rules.name, "days": DAYS})
+    return View("rules.html", rows=rows, place=rules.name, days=DAYS)
 
 
 def _days_of_rules(asked: Asked) -> Mapping[str, Mapping[int, int]]:
@@ -71,26 +71,24 @@ def one(asked: Asked) -> View:
     rule = rules.rule(rule_id)
     return View(
         "rule.html",
-        {
-            "rule": rule,
-            "kept": next(each for each in rules.kept if each.rule.rule_id == rule_id),
-            "stage": stage(rule),
-            "meaning": stage_meaning(rule) if rule.state in ("DRAFT", "SHADOW", "ACTIVE") else "",
-            "policy": policy_sentence(rule),
-            "warmth": read_completions(site.job, [rule])[rule_id].words,
-            "precision": precisions(site.job).get(rule_id),
-            "written": rules_text([rule]),
-            "history": with_differences(changes_of(site.job, rule_id)[:_CHANGES]),
-            "latest": latest_alerts(site, AlertFilter(kind="all", rule=rule_id), _ALERTS),
-            "by_day": columns_by_day(_days_of_rules(asked).get(rule_id, {})),
-            "actions": [(what, words) for what, words in actions(rule) if asked.person.may(PLANS[what][1])],
-            "snoozes": [
-                {"snooze": snooze, "until_ms": moment_ms(snooze.until), "is_over": moment_ms(snooze.until) <= now_ms}
-                for snooze in rule.snoozes
-            ],
-            "place": rules.name,
-            "questions": site.questions.about(rule_id),
-        },
+        rule=rule,
+        kept=next(each for each in rules.kept if each.rule.rule_id == rule_id),
+        stage=stage(rule),
+        meaning=stage_meaning(rule) if rule.state in ("DRAFT", "SHADOW", "ACTIVE") else "",
+        policy=policy_sentence(rule),
+        warmth=read_completions(site.job, [rule])[rule_id].words,
+        precision=precisions(site.job).get(rule_id),
+        written=rules_text([rule]),
+        history=with_differences(changes_of(site.job, rule_id)[:_CHANGES]),
+        latest=latest_alerts(site, AlertFilter(kind="all", rule=rule_id), _ALERTS),
+        by_day=columns_by_day(_days_of_rules(asked).get(rule_id, {})),
+        actions=[(what, words) for what, words in actions(rule) if asked.person.may(PLANS[what][1])],
+        snoozes=[
+            {"snooze": snooze, "until_ms": moment_ms(snooze.until), "is_over": moment_ms(snooze.until) <= now_ms}
+            for snooze in rule.snoozes
+        ],
+        place=rules.name,
+        questions=site.questions.about(rule_id),
     )
 
 
@@ -98,7 +96,7 @@ def edit(asked: Asked) -> View:
     """Show a rule to be edited, or the beginning of a new one."""
     rule_id, job = asked.named("id"), asked.site.job
     text = rules_text([asked.site.rules().rule(rule_id)]) if rule_id else _NEW
-    return View("editor.html", {"text": text, "rule_id": rule_id, "is_archived": job.settings.archive is not None})
+    return View("editor.html", text=text, rule_id=rule_id, is_archived=job.settings.archive is not None)
 
 
 def schema(asked: Asked) -> dict[str, Any]:
@@ -109,7 +107,7 @@ def schema(asked: Asked) -> dict[str, Any]:
 def check(asked: Asked) -> View:
     """Say what is wrong with what is typed, as a part of the page."""
     report = asked.site.checks.check(_text(asked), asked.site.job, asked.person.name)
-    return View("checked.html", vars(report))
+    return View("checked.html", **vars(report))
 
 
 def backtest(asked: Asked) -> Onward:

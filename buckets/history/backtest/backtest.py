@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.arrived_rows import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, archived_and_rounded
-from buckets.archive.delta_source import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings, raw_window_fault, raw_window_faults
@@ -31,17 +30,18 @@ from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.raised_alerts import FoundInPiece, FraudEvents, RaisedAlerts
+from buckets.history.backtest.raised_alerts import FoundInPiece, FraudEvents, RaisedAlerts, counted_days
 from buckets.history.backtest.report import BacktestReport, Known, RuleResult, VariantResult
 from buckets.history.backtest.sweep import NO_SWEEP, SweptRules, parse_sweeps, swept_rules
 from buckets.history.scoring import (
     NO_ROWS,
     ArchivePiece,
-    ArchivePieces,
     ArchiveRows,
+    Pieces,
     ScoredPiece,
     score_pieces,
     spans_of,
+    with_recorded_lists,
 )
 from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.moment import ANY_TIME, TimeRange, moment_ms, short_time_text
@@ -56,7 +56,7 @@ from buckets.rules.rule_set import RuleSet
 from buckets.verdicts.confirmed import Amounts, given_fraud
 
 
-def archive_pieces(history: History, asked: "Backtest") -> ArchivePieces:
+def archive_pieces(history: History, asked: "Backtest") -> Pieces:
     """Return what has arrived for a job, in pieces, up to the last arrival that counts.
 
     Batches that see other lists are in different pieces, where rules look into some that are not given.
@@ -82,7 +82,8 @@ def archive_pieces(history: History, asked: "Backtest") -> ArchivePieces:
     spans = spans_of(history, lambda one, other: not needed or one.lists == other.lists, first, end)
     for span in spans if needed else ():
         check_needed_lists(needed, span.last.lists, f"batch {span.first_batch}")
-    return ArchivePieces(asked.settings, history.recorded if needed else None, rows, spans, asked.scored_rows)
+    settings_of = partial(with_recorded_lists, asked.settings, history.recorded if needed else None)
+    return Pieces(rows, spans, settings_of, asked.piece)
 
 
 def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str) -> None:
@@ -95,27 +96,13 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
         raise BucketsError(message)
 
 
-def event_pieces(
-    path: Path, arrival: str | None, asked: "Backtest", say: Callable[[str], None]
-) -> Iterator[ArchivePiece]:
-    """Return events as `open_events` opens them, in pieces; a column orders those of a Delta table, or their time.
-
-    At the end `say` gets remarks about the times.
-    """
-    yield from _numbered(open_events(path, asked.schema, arrival, say, asked.rule_set.named_fields), asked)
-
-
-def table_pieces(events: pa.Table, asked: "Backtest") -> Iterator[ArchivePiece]:
-    """Return the events of a table, in pieces in the order of its rows."""
-    return _numbered(table_arrivals(events, asked.schema), asked)
-
-
-def _numbered(arrivals: Iterable[pa.RecordBatch], asked: "Backtest") -> Iterator[ArchivePiece]:
+def event_pieces(arrivals: Iterable[pa.RecordBatch], asked: "Backtest") -> Iterator[ArchivePiece]:
+    """Yield events that are no archive's in pieces, in the order in which they come."""
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
         made, rounded = archived_and_rounded(rows, asked.schema, 0)
-        yield replace(asked.piece(made.append_column(ARRIVAL, numbers)), rounded=rounded)
+        yield replace(asked.piece(made.append_column(ARRIVAL, numbers), asked.settings), rounded=rounded)
         first += len(rows)
 
 
@@ -189,11 +176,6 @@ class Backtest:
         """The rules and their variants."""
         return first_version([*self.rules, *self.swept.rules], self.schema, self.engine)
 
-    @cached_property
-    def terms(self) -> Terms:
-        """The settings by which all pieces are scored."""
-        return Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
-
     @property
     def from_ms(self) -> int | None:
         """The first event time that is scored; None for any."""
@@ -205,10 +187,11 @@ class Backtest:
         """The lists that rules look into and that are not given."""
         return frozenset().union(*(rule.lists for rule in self.rule_set.rules)).difference(self.lists)
 
-    @property
+    @cached_property
     def settings(self) -> ArchivePiece:
         """What all pieces are like, without rows, with the lists that are given."""
-        return ArchivePiece(NO_ROWS, self.rule_set, self.terms, self.lists or NO_LISTS)
+        terms = Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
+        return ArchivePiece(NO_ROWS, self.rule_set, terms, self.lists or NO_LISTS)
 
     def scored_rows(self, rows: pa.Table) -> pa.Table:
         """Return those of some rows of the archive that are scored.
@@ -225,9 +208,9 @@ class Backtest:
             return rows
         return rows.filter(pc.greater_equal(moments_ms(rows[self.schema.event_time.field]), self.from_ms))
 
-    def piece(self, rows: pa.Table) -> ArchivePiece:
-        """Make a piece of rows of the archive."""
-        return replace(self.settings, rows=self.scored_rows(rows))
+    def piece(self, rows: pa.Table, like: ArchivePiece) -> ArchivePiece:
+        """Make a piece of rows of the archive, like one without rows."""
+        return replace(like, rows=self.scored_rows(rows))
 
     @property
     def _evaluated(self) -> tuple[Rule, ...]:
@@ -261,27 +244,29 @@ class Backtest:
         for in_piece in found:
             raised.take(in_piece)
             on_rows(raised.arrived, raised.alerted)
-        if raised.in_span_ms is None:
+        if not len(raised.days):
             raise BucketsError(self._nothing_there(raised))
         if fraud is not None and fraud.confirmed and not fraud.found:
             message = (
-                f"none of the {fraud.confirmed:,} events of confirmed fraud is among those that were read; see that "
-                f"its ids are those of {self.schema.event_id!r}, and that it is of the same time"
+                f"none of the {len(fraud.confirmed):,} events of confirmed fraud is among those that were read; see "
+                f"that its ids are those of {self.schema.event_id!r}, and that it is of the same time"
             )
             raise BucketsError(message)
-        return self._report(raised, raised.in_span_ms, fraud)
+        return self._report(raised)
 
     def _nothing_there(self, raised: RaisedAlerts) -> str:
-        if raised.all_ms is None:
+        if not raised.all_ms:
             why = f" ({raised.bad.text})" if raised.bad.bad else ""
             return f"no event has been read{why}, and without one there is nothing to report"
         first, last = map(short_time_text, raised.all_ms)
         begin, end = ("any time" if time is None else short_time_text(time) for time in self.span)
         return f"no event lies in the range from {begin} to {end}; the events that were read go from {first} to {last}"
 
-    def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:
+    def _report(self, raised: RaisedAlerts) -> BacktestReport:
         begin, end = self.span
-        days = raised.days.length(begin, end)
+        days = counted_days(raised.days, begin, end)
+        begin_ms = pc.min(raised.days["first_ms"]).as_py() if begin is None else begin
+        end_ms = pc.max(raised.days["last_ms"]).as_py() + 1 if end is None else end
         recorded = None if self.recorded is None else self._recorded(self.recorded)
         active = [rule for rule in self._evaluated if rule.state == "ACTIVE"]
         gone: Counter[str] = Counter()
@@ -300,10 +285,10 @@ class Backtest:
             return compare_events(old, raised.samples(rules), self.samples)
 
         return BacktestReport(
-            begin_ms=in_span_ms[0] if begin is None else begin,
-            end_ms=in_span_ms[1] + 1 if end is None else end,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
             days=days,
-            arrivals=raised.arrivals,
+            arrivals=pc.sum(raised.days["events"]).as_py(),
             bad=raised.bad,
             measure=self.measure,
             rules=tuple(
@@ -330,8 +315,8 @@ class Backtest:
                 )
                 for tried in self.swept.combinations
             ),
-            unknown_fraud=0 if fraud is None else fraud.missing,
-            notes=tuple(self._notes(raised, fraud, days)),
+            unknown_fraud=0 if raised.fraud is None else raised.fraud.missing,
+            notes=tuple(self._notes(raised, days, Fraction(end_ms - begin_ms, DAY_MS))),
         )
 
     def _recorded(self, folder: Path) -> _Recorded:
@@ -344,22 +329,19 @@ class Backtest:
         # Tables are read in any order, and of rules that fired at one event the last one's alert is shown.
         return {of_rule: recorded[of_rule] for of_rule in sorted(recorded)}
 
-    def _notes(self, raised: RaisedAlerts, fraud: FraudEvents | None, days: Fraction) -> Iterator[str]:
+    def _notes(self, raised: RaisedAlerts, days: Fraction, length: Fraction) -> Iterator[str]:
+        """Yield what a reader should know; `length` is that of the range, in days."""
         if not any(rule.state == "ACTIVE" for rule in self._evaluated):
             yield "no rule is ACTIVE, so there is no alert in all; --active takes drafts and rules on trial as ACTIVE"
-        assert raised.in_span_ms is not None
-        first_ms, last_ms = raised.in_span_ms
-        begin_ms, end_ms = self.span
-        length_ms = (last_ms + 1 if end_ms is None else end_ms) - (first_ms if begin_ms is None else begin_ms)
-        length = Fraction(length_ms, DAY_MS)
         if length - days >= 1:
             yield (
                 f"figures per day are of {decimal_text(days, 1)} days of the {decimal_text(length, 1)} of the range: "
                 "those with at least 5 % of the events of a usual day"
             )
         yield from raised.bad.lines
+        fraud = raised.fraud
         if fraud is not None and fraud.missing:
-            yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
+            yield f"{fraud.missing:,} of {len(fraud.confirmed):,} events of confirmed fraud are not in what was read"
         endless = [
             rule.rule_id
             for rule in self._evaluated
@@ -405,7 +387,7 @@ def backtest(
     """
     sweeps = [sweeps] if isinstance(sweeps, str) else sweeps
     asked = question(rules, schema, engine, lists, begin, end, amount, fraud, sweeps)
-    return asked.run(table_pieces(events, asked))
+    return asked.run(event_pieces(table_arrivals(events, schema), asked))
 
 
 def question(

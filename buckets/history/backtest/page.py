@@ -7,14 +7,12 @@ from typing import Any
 from buckets.history.backtest.report import TITLES, BacktestReport, CheckedExpectation
 from buckets.moment import day_text, time_text
 from buckets.numbers.fixed_point import decimal_text, money_text, percent_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison
+from buckets.outputs.comparison import Caught, Comparison
 from buckets.pages.page import Mark, render, round_values
 from buckets.printable import key_words
 
 WIDTH, HEIGHT = 720, 220  # Of the drawing within the axes, in units of SVG
 _CLASSES: dict[Caught, str] = {"only_a": "old", "only_b": "new", "both": "both"}
-
-
 _MOST_MARKS = 7
 
 
@@ -27,8 +25,6 @@ def backtest_page(report: BacktestReport, outcomes: Sequence[CheckedExpectation]
         report=report,
         outcomes=outcomes,
         rules=rules,
-        begin=time_text(report.begin_ms),
-        end=time_text(report.end_ms),
         days=_day_bars(report, totals) if totals else [],
         day_marks=_day_marks(report),
         alert_marks=_heights(Fraction(max(totals.values(), default=0)), whole=True),
@@ -36,7 +32,6 @@ def backtest_page(report: BacktestReport, outcomes: Sequence[CheckedExpectation]
         trade_off=_trade_off(report) if report.variants else None,
         width=WIDTH,
         height=HEIGHT,
-        parts=PARTS,
         titles=TITLES,
         decimal=decimal_text,
         percent=percent_text,
@@ -80,10 +75,10 @@ def _stacked(overlap: Comparison) -> list[dict[str, Any]]:
     whole = sum(part.events for part in overlap.parts.values())
     bars: list[dict[str, Any]] = []
     x = 0.0
-    for name in PARTS:
+    for name, title in TITLES.items():
         events = overlap.parts[name].events
         width = WIDTH * events / whole if whole else 0.0
-        label = f"{TITLES[name]}: {events:,}"
+        label = f"{title}: {events:,}"
         bars.append({"x": round(x, 2), "width": round(width, 2), "kind": _CLASSES[name], "label": label})
         x += width
     return bars

@@ -78,31 +78,27 @@ class FraudEvents:
     """Looks for confirmed fraud in a history.
 
     Attributes:
+        confirmed: the ids that are confirmed fraud, found or not, with their amounts.
         found: by id and time, in the order of arrival: an id that comes at several times is several events.
     """
 
     def __init__(self, confirmed: Amounts, schema: EventSchema, amount: str | None, fields: Iterable[str]) -> None:
         """Begin with nothing found; `amount` is the measure that is the amount of an event, `fields` those of keys."""
-        self._confirmed, self._schema, self._amount = confirmed, schema, amount
+        self.confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
         self.found: dict[Event, FraudEvent] = {}
         self._ids_found: set[str] = set()
 
     @property
-    def confirmed(self) -> int:
-        """How many ids are confirmed fraud, found or not."""
-        return len(self._confirmed)
-
-    @property
     def missing(self) -> int:
         """How many of these ids have not been found."""
-        return len(self._confirmed) - len(self._ids_found)
+        return len(self.confirmed) - len(self._ids_found)
 
     def among(self, rows: pa.Table) -> pa.Table:
         """Return the rows of a piece that are confirmed fraud, with what `take` needs of them."""
         event_id, time = self._schema.event_id, self._schema.event_time.field
         mask = pc.and_(
-            pc.is_in(rows[event_id], value_set=pa.array(self._confirmed, pa.string())), rows["_fault"].is_null()
+            pc.is_in(rows[event_id], value_set=pa.array(self.confirmed, pa.string())), rows["_fault"].is_null()
         )
         names = dict.fromkeys([ARRIVAL, event_id, time, *self._fields, *filter(None, [self._amount])])
         return rows.select(names).filter(mask)
@@ -123,7 +119,7 @@ class FraudEvents:
 
         The amount written for an id belongs to its first event; later events of this id count 0.
         """
-        written = self._confirmed[event_id]
+        written = self.confirmed[event_id]
         if written is None or self._amount is None:
             return own
         if event_id in self._ids_found:
@@ -148,14 +144,13 @@ class FoundInPiece(NamedTuple):
     """What a backtest keeps of a piece. Of rows that have alerted there are arrays of one length."""
 
     rows: int  # how many rows the piece has
-    days: "CountedDays"  # the days of its events in the span
-    in_span_ms: tuple[int, int] | None  # the least and the greatest event time in the span
-    all_ms: tuple[int, int] | None  # the same of all events
+    days: pa.Table  # its events in the span, as `events_by_day` counts them
+    all_ms: tuple[int, ...]  # the least and the greatest event time, in the span or not; empty where there is none
     bad: tuple[int, int, Sequence[tuple[str, int, str]]]  # as `BadRows.take` takes them
     rounded: Mapping[str, int]  # by measure, how many values were rounded
     fraud: pa.Table | None  # the rows that are confirmed fraud; None where that is not known
-    alerts: pa.Table | None  # number of the arrival, rule and key of each alert in the span; None where there is none
-    outputs: npt.NDArray[np.str_]  # the output of each
+    # number of the arrival, rule, key and output of each alert in the span; None where there is none
+    alerts: pa.Table | None
     arrivals: Int64s  # the numbers of rows that have alerted, ascending
     times_ms: Int64s
     event_ids: pa.Array
@@ -171,10 +166,8 @@ class RaisedAlerts:
     Attributes:
         arrived: how many rows have been taken.
         alerted: at how many of them something has alerted.
-        arrivals: how many events of the span have arrived, repeats among them.
-        in_span_ms: the least and the greatest event time among them; None where there is none.
-        all_ms: the least and the greatest of all event times, in the span or not; None where there is none.
-        days: the days of the events of the span.
+        all_ms: the least and the greatest of all event times, in the span or not; empty where there is none.
+        days: the events of the span that have arrived, repeats among them, as `events_by_day` counts them.
         bad: the rows that are not events, or could not be evaluated by some rule.
         fraud: the confirmed fraud; None where none is known.
     """
@@ -202,39 +195,34 @@ class RaisedAlerts:
         self._fraud_keys_by: dict[frozenset[str], Int64s] = {}
         self._rows: list[tuple[Int64s, Int64s, pa.Array, Int64s]] = []
         self._found: dict[tuple[str, str], list[Int64s]] = defaultdict(list)
-        self.alerted = self.arrived = self.arrivals = 0
-        self.bad, self.days = BadRows(), CountedDays()
-        self.in_span_ms: tuple[int, int] | None = None
-        self.all_ms: tuple[int, int] | None = None
+        self.alerted = self.arrived = 0
+        self.bad, self.days = BadRows(), events_by_day(pa.chunked_array([], pa.int64()))
+        self.all_ms: tuple[int, ...] = ()
 
     def found_in(self, scored: ScoredPiece) -> "FoundInPiece":
         """Return what `take` needs to know of a piece; nothing of other pieces is looked at."""
-        rows, schema = scored.piece.rows, self._schema
+        rows, schema, account = scored.piece.rows, self._schema, scored.results.account
         times_ms = moments_ms(rows[schema.event_time.field]).filter(rows["_fault"].is_null())
-        counted_ms = times_ms.filter(inside(times_ms, self._span))
-        days = CountedDays()
-        days.take(counted_ms.to_numpy())
-        there = {}
+        there = []
         for output in (*ALERT_OUTPUTS, *VARIANT_OUTPUTS):
             table = scored.table(output)
             in_span = table.filter(inside(moments_ms(table["event_time"]), self._span)) if table.num_rows else table
             if in_span.num_rows:
-                there[output] = in_span.select([_ARRIVAL, "rule_id", "key"])
-        alerts = pa.concat_tables(there.values()) if there else None
+                alerted = in_span.select([_ARRIVAL, "rule_id", "key"])
+                there.append(alerted.append_column("output", pa.repeat(output, len(alerted))))
+        alerts = pa.concat_tables(there) if there else None
         arrivals = np.unique([] if alerts is None else alerts[_ARRIVAL].to_numpy()).astype(np.int64)
         measures = [] if self._amount is None else [self._amount]
         chosen = rows.select([schema.event_id, schema.event_time.field, *measures])
         chosen = chosen.take(pa.array(np.searchsorted(rows[ARRIVAL].to_numpy(), arrivals)))
         return FoundInPiece(
             rows.num_rows,
-            days,
-            _ends(counted_ms),
-            _ends(times_ms),
-            (scored.account.events_in, scored.account.malformed, list(bad_rows(scored.table(DEAD_LETTERS)))),
+            events_by_day(times_ms.filter(inside(times_ms, self._span))),
+            tuple(pc.min_max(times_ms).as_py().values()) if len(times_ms) else (),
+            (account.events_in, account.malformed, list(bad_rows(scored.table(DEAD_LETTERS)))),
             scored.piece.rounded,
             None if self.fraud is None else self.fraud.among(rows),
             alerts,
-            np.repeat(list(there), [table.num_rows for table in there.values()]),
             arrivals,
             moments_ms(chosen[schema.event_time.field]).to_numpy(),
             chosen[schema.event_id].combine_chunks(),
@@ -243,9 +231,9 @@ class RaisedAlerts:
 
     def take(self, found: "FoundInPiece") -> None:
         """Take a piece into account; pieces come in their order."""
-        self.arrivals += found.days.events
-        self.days.add(found.days)
-        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, found.in_span_ms), _wider(self.all_ms, found.all_ms)
+        self.days = joined_days(pa.concat_tables([self.days, found.days]))
+        known_ms = self.all_ms + found.all_ms
+        self.all_ms = (min(known_ms), max(known_ms)) if known_ms else ()
         self.bad.take(*found.bad)
         self.bad.rounded.update(found.rounded)
         if self.fraud is not None and found.fraud is not None:
@@ -261,7 +249,7 @@ class RaisedAlerts:
         numbers = np.array([self._number(text) for text in keys.dictionary.to_pylist()], np.int64)
         added = np.stack([index.astype(np.int64) + self.alerted, numbers[keys.indices.to_numpy()]], axis=1)
         self.alerted += len(found.arrivals)
-        for rule_id, output, at in _by_rule(alerts["rule_id"], found.outputs):
+        for rule_id, output, at in _by_rule(alerts):
             if rule_id in self._shares:
                 rule = self._shares[rule_id]
                 at = at[[is_in_share(rule, self._texts[number]) for number in added[at, 1].tolist()]]
@@ -403,71 +391,40 @@ class RaisedAlerts:
         return None if self._amount is None else Decimal(scaled).scaleb(-self._schema.measures[self._amount].scale)
 
 
-def _by_rule(rule_ids: pa.ChunkedArray, outputs: npt.NDArray[np.str_]) -> Iterator[tuple[str, str, Int64s]]:
+def _by_rule(alerts: pa.Table) -> Iterator[tuple[str, str, Int64s]]:
     """Return each rule and output with the indices of its alerts, ascending."""
-    encoded = rule_ids.combine_chunks().dictionary_encode()
-    names, of_output = np.unique(outputs, return_inverse=True)
-    codes = encoded.indices.to_numpy().astype(np.int64) * len(names) + of_output
-    order = np.argsort(codes, kind="stable")
-    for alerts in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        rule, output = divmod(int(codes[alerts[0]]), len(names))
-        yield encoded.dictionary[rule].as_py(), str(names[output]), alerts
-
-
-def _ends(times_ms: pa.ChunkedArray) -> tuple[int, int] | None:
-    ends = pc.min_max(times_ms).as_py()
-    return (ends["min"], ends["max"]) if len(times_ms) else None
-
-
-def _wider(known: tuple[int, int] | None, ends: tuple[int, int] | None) -> tuple[int, int] | None:
-    if known is None or ends is None:
-        return known or ends
-    return min(ends[0], known[0]), max(ends[1], known[1])
+    numbered = alerts.append_column("at", pa.array(np.arange(len(alerts))))
+    grouped = numbered.group_by(["rule_id", "output"], use_threads=False).aggregate([("at", "list")])
+    for rule_id, output, at in zip(grouped["rule_id"], grouped["output"], grouped["at_list"], strict=True):
+        yield rule_id.as_py(), output.as_py(), at.values.to_numpy()
 
 
 def _sorted_json(values: Mapping[str, object]) -> str:
     return json.dumps(values, ensure_ascii=False, sort_keys=True)
 
 
-class CountedDays:
-    """Counts the events of each day."""
+def events_by_day(times_ms: pa.ChunkedArray) -> pa.Table:
+    """Count events by `day`, given their times: how many `events` there are, and `first_ms` and `last_ms` of them."""
+    days, ones = times_ms.to_numpy() // DAY_MS, np.ones(len(times_ms), np.int64)
+    return joined_days(pa.table({"day": days, "events": ones, "first_ms": times_ms, "last_ms": times_ms}))
 
-    def __init__(self) -> None:
-        self._days: dict[int, tuple[int, int, int]] = {}  # By day, how many events, the first and the last time
 
-    @property
-    def events(self) -> int:
-        """How many events have been taken."""
-        return sum(count for count, _, _ in self._days.values())
+def joined_days(days: pa.Table) -> pa.Table:
+    """Return events by day, where a day may have had several rows, with one for each."""
+    joined = days.group_by("day").aggregate([("events", "sum"), ("first_ms", "min"), ("last_ms", "max")])
+    return joined.rename_columns({"events_sum": "events", "first_ms_min": "first_ms", "last_ms_max": "last_ms"})
 
-    def take(self, times_ms: Int64s) -> None:
-        """Take the times of events into account, in ms since the epoch."""
-        ordered = np.sort(times_ms)
-        days, first = np.unique(ordered // DAY_MS, return_index=True)
-        ends = np.append(first, len(ordered))[1:]
-        for day, begin, end in zip(days.tolist(), first.tolist(), ends.tolist(), strict=True):
-            self._note(day, end - begin, int(ordered[begin]), int(ordered[end - 1]))
 
-    def add(self, other: "CountedDays") -> None:
-        """Take the events that another one has counted."""
-        for day, counted in other._days.items():
-            self._note(day, *counted)
+def counted_days(days: pa.Table, begin_ms: int | None, end_ms: int | None) -> Fraction:
+    """Return how many days count, given all events of a range by day; there is at least one event.
 
-    def _note(self, day: int, events: int, first_ms: int, last_ms: int) -> None:
-        count, least_ms, most_ms = self._days.get(day, (0, first_ms, last_ms))
-        self._days[day] = (count + events, min(least_ms, first_ms), max(most_ms, last_ms))
-
-    def length(self, begin_ms: int | None, end_ms: int | None) -> Fraction:
-        """Return how many days count, once all events of the range have been taken; there is at least one event.
-
-        A range without a beginning begins with the first event of a day that counts, one without an end ends after the
-        last.
-        """
-        counts = np.sort(np.array([count for count, _, _ in self._days.values()], np.int64))
-        middle = np.searchsorted(np.cumsum(counts), counts.sum() / 2)
-        least = int(counts[middle]) / _LEAST_SHARE
-        counted = {day: taken for day, taken in self._days.items() if taken[0] >= least}
-        begin_ms = min(taken[1] for taken in counted.values()) if begin_ms is None else begin_ms
-        end_ms = max(taken[2] for taken in counted.values()) + 1 if end_ms is None else end_ms
-        spans = ((max(begin_ms, day * DAY_MS), min(end_ms, (day + 1) * DAY_MS)) for day in counted)
-        return Fraction(sum(end - begin for begin, end in spans), DAY_MS)
+    A range without a beginning begins with the first event of a day that counts, one without an end ends after the
+    last.
+    """
+    counts = np.sort(days["events"].to_numpy())
+    middle = np.searchsorted(np.cumsum(counts), counts.sum() / 2)
+    counted = days.filter(pc.greater_equal(days["events"], int(counts[middle]) / _LEAST_SHARE))
+    first_ms = pc.min(counted["first_ms"]).as_py() if begin_ms is None else begin_ms
+    end_ms = pc.max(counted["last_ms"]).as_py() + 1 if end_ms is None else end_ms
+    spans = ((max(first_ms, day * DAY_MS), min(end_ms, (day + 1) * DAY_MS)) for day in counted["day"].to_pylist())
+    return Fraction(sum(end - begin for begin, end in spans), DAY_MS)

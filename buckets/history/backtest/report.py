@@ -15,7 +15,7 @@ from buckets.expressions.expression import COMPARISONS
 from buckets.history.backtest.sweep import Sweep
 from buckets.moment import day_text, iso_text
 from buckets.numbers.fixed_point import short_decimal_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison
+from buckets.outputs.comparison import Caught, Comparison
 from buckets.printable import in_quotes
 from buckets.rules.revision import names
 from buckets.rules.rule import State
@@ -102,7 +102,7 @@ class BacktestReport:
 
     begin_ms: int  # the first event time that counts
     end_ms: int  # the first one after them
-    days: Fraction  # by how many days figures per day are divided; see `CountedDays`
+    days: Fraction  # by how many days figures per day are divided; see `counted_days`
     arrivals: int  # how many events of this range have arrived
     bad: BadRows  # the rows of all that was read that are not events, or could not be evaluated by some rule
     measure: str | None  # the field that is the amount of an event; None for none
@@ -150,7 +150,7 @@ class Expectation:
     rule_id: str | None  # of which rule; None for all ACTIVE rules together
     operator: str  # how it is compared
     number: Fraction  # with what
-    is_per_day: bool  # whether the figure is divided by the days that count, see `CountedDays`
+    is_per_day: bool  # whether the figure is divided by the days that count, see `counted_days`
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
 def _overlap(overlap: Comparison | None) -> dict[str, Any] | None:
     if overlap is None:
         return None
-    return {TITLES[name].replace(" ", "_"): overlap.parts[name].to_json() for name in PARTS}
+    return {title.replace(" ", "_"): overlap.parts[name].to_json() for name, title in TITLES.items()}
 
 
 def _number(value: Fraction | None) -> float | int | None:

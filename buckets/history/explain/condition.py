@@ -15,18 +15,18 @@ from buckets.errors import BucketsError
 from buckets.events.messages import topic_of
 from buckets.expressions.certainty import Value, possible_number, possible_truths
 from buckets.expressions.expression import COMPARISONS, Expression
-from buckets.expressions.number_functions import Interval, scaled_down
+from buckets.expressions.number_functions import scaled_down
 from buckets.expressions.wording import in_words, value_in_words
-from buckets.history.explain.explanation import ConditionPart, Reason, Truth
+from buckets.history.explain.explanation import ConditionPart, Reason, Truth, shown
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, required_fields
 from buckets.lists.index import ListsAt
 from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled, readable
-from buckets.printable import elements_shown, one_line, quoted
+from buckets.printable import quoted
 from buckets.rules.condition import SqlFilter
 from buckets.rules.feature import Limit, NamedFeature
-from buckets.rules.filter import Condition, Filter, describe_filter
+from buckets.rules.filter import Condition, describe_filter
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
 
@@ -54,21 +54,6 @@ class KnownValues:
     def words(self, name: str) -> str:
         """Return a value with its name."""
         return f"{name} ({shown(self.values[name])})"
-
-
-def shown(value: Value) -> str:
-    """Return a value as people read it."""
-    if value is None:
-        return "no value"
-    if isinstance(value, Interval):
-        return f"{readable(value.lower)} to {readable(value.upper)}"
-    if isinstance(value, list):
-        return elements_shown([shown(element) for element in value])
-    if isinstance(value, frozenset):
-        return "yes or no" if len(value) > 1 else shown(next(iter(value)))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return readable(Decimal(value)) if isinstance(value, Decimal | int) else one_line(value)
 
 
 def explain_condition(when: SqlFilter, known: KnownValues) -> ConditionPart:
@@ -206,12 +191,11 @@ def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
     yield Reason("filter", f"the rule does not apply to the event: {'; '.join(parts)}")
 
 
-def known_fields(past: Past, where: Filter, target: Target) -> KnownValues:
+def known_fields(past: Past, where: SqlFilter, target: Target) -> KnownValues:
     """Return the fields of the event that a condition names, and the lists as they were."""
     schema = target.arrivals.schema
-    names = where.expression.fields() if isinstance(where, SqlFilter) else [test.field for test in where]
     values = {}
-    for name in set(names) & set(schema.all_fields):
+    for name in set(where.expression.fields()) & set(schema.all_fields):
         value = target.value(name)
         measure = schema.measures.get(name)
         if measure is not None and value is not None:

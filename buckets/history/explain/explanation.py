@@ -6,9 +6,11 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from buckets.aggregates.plain import PlainValue
+from buckets.expressions.certainty import Value
+from buckets.expressions.number_functions import Interval
 from buckets.moment import iso_text
 from buckets.numbers.fixed_point import readable
-from buckets.printable import one_line
+from buckets.printable import elements_shown, one_line
 
 RuleOutcome = Literal["alert", "shadow alert", "held back", "did not fire", "not evaluated"]
 Truth = Literal["true", "false", "unknown", "uncertain"]
@@ -84,9 +86,9 @@ class RecordedValue:
     is_text: bool = False  # whether it is a text, and no number
 
     @property
-    def shown(self) -> str:
-        """Return the value as people read it."""
-        return _words(self.value, self.is_text)
+    def known(self) -> Decimal | str | bool | None:
+        """The value, with a number as one."""
+        return self.value if self.is_text else _number(self.value)
 
 
 @dataclass(frozen=True)
@@ -189,17 +191,27 @@ def as_json(value: Any) -> Any:
     return format(value, "f") if isinstance(value, Decimal) else value
 
 
+def shown(value: Value) -> str:
+    """Return a value as people read it."""
+    if value is None:
+        return "no value"
+    if isinstance(value, Interval):
+        return f"{readable(value.lower)} to {readable(value.upper)}"
+    if isinstance(value, list):
+        return elements_shown([shown(element) for element in value])
+    if isinstance(value, frozenset):
+        return "yes or no" if len(value) > 1 else shown(next(iter(value)))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return readable(Decimal(value)) if isinstance(value, Decimal | int) else one_line(value)
+
+
 def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueComparison:
     """Compare a value that is computed again with the recorded one."""
     if recorded is None:
         return ValueComparison(None, None, "no value is recorded to compare it with")
-    again, value = plain.shown, recorded.value
-    if again is None or value is None or isinstance(again, bool | str) or isinstance(value, bool):
-        equal = again == value
-    else:
-        equal = again == Decimal(value)
-    words, known = _words(again, isinstance(again, str)), recorded.shown
-    if equal:
+    again, words, known = plain.shown, shown(plain.shown), shown(recorded.known)
+    if again == recorded.known:
         within = None if recorded.exact else True
         return ValueComparison(True, within, f"computed again: {words}, equal to the last digit")
     if recorded.exact and recorded.warm:
@@ -210,7 +222,7 @@ def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueCompariso
         return ValueComparison(False, None, sentence)
     if not recorded.exact:
         within = _is_within(again, recorded)
-        bounds = f"{_words(recorded.lower)} and {_words(recorded.upper)}"
+        bounds = f"{shown(_number(recorded.lower))} and {shown(_number(recorded.upper))}"
         lies = "within the recorded bounds" if within else "outside the recorded bounds"
         sentence = f"computed again: {words}, {lies} {bounds} (of {known})"
         return ValueComparison(False, within, sentence, is_fault=recorded.warm and not within)
@@ -226,11 +238,5 @@ def _is_within(again: Decimal | bool | str | None, recorded: RecordedValue) -> b
     return Decimal(str(recorded.lower)) <= Decimal(again) <= Decimal(str(recorded.upper))
 
 
-def _words(value: Decimal | str | bool | None, is_text: bool = False) -> str:
-    if value is None:
-        return "no value"
-    if is_text:
-        return one_line(str(value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return readable(value)
+def _number(written: str | bool | None) -> Decimal | bool | None:
+    return Decimal(written) if isinstance(written, str) else written

@@ -1,7 +1,7 @@
 """The past of a job, as explanations need it: the archive, what scored each batch, and the results."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +19,11 @@ from buckets.arrays import Flags, Int64s
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.delta.whole_table import is_in, moments_ms, quoted_column, sql_moment, sql_text
+from buckets.delta.whole_table import is_between, is_in, moments_ms, quoted_column, sql_text
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import THIS
 from buckets.lists.index import NO_LISTS, Lists
+from buckets.moment import TimeRange
 from buckets.numbers.fixed_point import format_scaled
 from buckets.numbers.wide_sum import MOST_DIGITS
 from buckets.outputs.columns import DEAD_LETTERS
@@ -49,13 +50,13 @@ class Arrivals:
         return len(self.rows)
 
     def take(self, rows: Int64s) -> "Arrivals":
-        """Return some of them, ascending."""
+        """Return some of them, in the order of their rows here."""
         return Arrivals(self.schema, self.rows.take(pa.array(rows)))
 
     @cached_property
     def columns(self) -> dict[str, pa.Array]:
         """Their fields as filters take them, and the archive's own columns."""
-        return {name: _array(self.rows[name]) for name in self.rows.column_names}
+        return {name: self.rows[name].combine_chunks() for name in self.rows.column_names}
 
     @cached_property
     def numbers(self) -> Int64s:
@@ -88,8 +89,7 @@ class Arrivals:
 
     def row_of(self, source: str, position: int) -> int:
         """Return which of them came from a place; the first if none did."""
-        came_from = ((row_source, row_position) for row_source, _, row_position in self.origins)
-        return next((row for row, origin in enumerate(came_from) if origin == (source, position)), 0)
+        return next((row for row, (of, _, at) in enumerate(self.origins) if (of, at) == (source, position)), 0)
 
     def arrived(self, row: int) -> dict[str, Any]:
         """Return what one of them was and how it came, as an explanation shows it."""
@@ -115,13 +115,8 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
     rows = rows.filter(pc.is_null(rows[arrived_rows.FAULT])).sort_by(arrived_rows.ARRIVAL).combine_chunks()
     columns = {name: rows[name] for name in rows.column_names}
     columns[schema.event_time.field] = moments_ms(rows[schema.event_time.field])
-    columns |= {name: _scaled(_array(rows[name])) for name in schema.measures if name in columns}
+    columns |= {name: _scaled(rows[name].combine_chunks()) for name in schema.measures if name in columns}
     return Arrivals(schema, pa.table(columns))
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _scaled(decimals: pa.Array) -> pa.Array:
@@ -224,22 +219,24 @@ class Past:
         faults: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(arrived_rows.ARRIVAL).to_pylist()
         return faults
 
-    def numbers_of(self, schema: EventSchema, events: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Arrivals]:
-        """Return events by id and time, each with all its arrivals."""
-        wanted = sorted(set(events))
+    def came(self, schema: EventSchema, rows: Collection[Row]) -> Iterator[tuple[Row, Arrivals, int]]:
+        """Yield rows of outputs whose events are archived, with the arrivals of the event and which of these it was."""
+        wanted = sorted({(row["event_id"], row["event_time"]) for row in rows})
         by_name: dict[tuple[str, int], Arrivals] = {}
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
-            times_ms = [time_ms for _, time_ms in part]
-            time = quoted_column(schema.event_time.field)
-            tests = [is_in(schema.event_id, [event_id for event_id, _ in part])]
-            tests += [f"{time} >= {sql_moment(min(times_ms))}", f"{time} <= {sql_moment(max(times_ms))}"]
+            ids, times_ms = [event_id for event_id, _ in part], [time_ms for _, time_ms in part]
+            span = TimeRange(min(times_ms), max(times_ms) + 1)
+            tests = [is_in(schema.event_id, ids), *is_between(schema.event_time.field, span)]
             arrivals = self.events(schema, tests, ())
-            rows: dict[tuple[str, int], list[int]] = {}
-            for row, name in enumerate(zip(arrivals.ids.to_pylist(), arrivals.times_ms.tolist(), strict=True)):
-                rows.setdefault(name, []).append(row)
-            by_name |= {name: arrivals.take(np.array(index)) for name, index in rows.items()}
-        return by_name
+            found: dict[tuple[str, int], list[int]] = {}
+            for at, name in enumerate(zip(arrivals.ids.to_pylist(), arrivals.times_ms.tolist(), strict=True)):
+                found.setdefault(name, []).append(at)
+            by_name |= {name: arrivals.take(np.array(index)) for name, index in found.items()}
+        for row in rows:
+            if (row["event_id"], row["event_time"]) in by_name:
+                arrivals = by_name[row["event_id"], row["event_time"]]
+                yield row, arrivals, arrivals.row_of(row["source"], row["position"])
 
     def results(self, output: str, wanted: Selection) -> list[Row]:
         """Return rows of an output, as the tables of the job have them; none where there is no such table."""

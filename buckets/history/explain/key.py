@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from buckets.delta.whole_table import is_between, quoted_column, sql_moment, sql
 from buckets.events.conversion import column_types
 from buckets.events.schema import ALERT_SCORE
 from buckets.history.explain.history_lookup import Arrivals, Past, is_value
+from buckets.history.scoring import ArchivePiece, score_pieces
 from buckets.json_text import write_json
 from buckets.moment import TimeRange
 from buckets.numbers.fixed_point import to_scaled
@@ -32,9 +33,6 @@ from buckets.rules.group import Group, canonical_group_id, group_id
 from buckets.rules.role import asked_field, asks_alerts, counted_field
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
-
-if TYPE_CHECKING:
-    from buckets.history.scoring import ArchivePiece
 
 Fate = Literal[
     "counts",  # it is in the timeline
@@ -138,8 +136,6 @@ def score_again(
     past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None, outputs: Iterable[str]
 ) -> dict[str, list[Row]]:
     """Score the keys of an event in some groups from a time on, None for all, and return the rows of some outputs."""
-    from buckets.history.scoring import score_pieces
-
     by_output: dict[str, list[Row]] = {output: [] for output in outputs}
     for scored in score_pieces(_pieces(past, target, groups, from_ms), "evaluations"):
         for output, rows in by_output.items():
@@ -147,9 +143,7 @@ def score_again(
     return by_output
 
 
-def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None) -> "Iterator[ArchivePiece]":
-    from buckets.history.scoring import ArchivePiece
-
+def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None) -> Iterator[ArchivePiece]:
     schema, columns, batch_id = target.schema, target.columns, int(target.batches[0])
     keys = [
         " and ".join(
@@ -193,13 +187,8 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
     """Return rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
     schema = past.terms(batch_id).event_schema
     of_alerts = alert_schema(schema)
-    came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
     alerts: list[dict[str, Any]] = []
-    for row in rows:
-        arrivals = came.get((row["event_id"], row["event_time"]))
-        if arrivals is None:
-            continue
-        came_at = arrivals.row_of(row["source"], row["position"])
+    for row, arrivals, came_at in past.came(schema, rows):
         batch = int(arrivals.batches[came_at])
         rules = past.rule_set(batch).rules
         rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)

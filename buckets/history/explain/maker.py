@@ -13,7 +13,7 @@ from buckets.errors import BucketsError
 from buckets.expressions.certainty import Value, possible_number
 from buckets.history.explain import condition
 from buckets.history.explain.condition import KnownValues, explain_condition, explain_test
-from buckets.history.explain.explanation import ConditionPart, Explanation, Reason
+from buckets.history.explain.explanation import ConditionPart, Explanation, Reason, RuleOutcome
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, as_arrivals, find_group, follow_key
 from buckets.history.explain.recorded import (
@@ -139,6 +139,8 @@ class Explainer:
         if result is None:
             from_ms = target.time_ms - max((each.feature.window.reach_ms for each in rule.named_features()), default=0)
             result = find_recorded(past, rule, target, list(histories.values()), from_ms)
+        if past.recorded.before is not None:
+            notes = (*notes, f"events of batches before {past.recorded.cuts[0].batch_id} are not in the archive")
         recorded, features = {} if result is None else result.features, []
         for named in rule.named_features():
             history, value = histories.get(frozenset(named.fields)), recorded.get(named.name)
@@ -147,35 +149,26 @@ class Explainer:
                 if history is None
                 else explain_window(past, rule, named, history, value, reset_ms, self.most)
             )
+        asked = self._condition(rule, target, features)
+        otherwise: RuleOutcome = "alert" if asked.truth == "true" else "did not fire"
         explanation = Explanation(
-            outcome="did not fire",
+            outcome=otherwise if result is None else result.outcome,
             alert_id=None if result is None else result.row.get("alert_id"),
             event=event_then(target, came),
             warm=None if result is None else all(value.warm for value in recorded.values()),
-            condition=self._condition(rule, target, features),
+            condition=asked,
             features=tuple(feature for feature, _ in features),
             origin="nothing is recorded of it" if result is None else result.origin,
             notes=notes,
         )
-        if past.recorded.before is not None:
-            first = past.recorded.cuts[0].batch_id
-            explanation = replace(
-                explanation, notes=(*notes, f"events of batches before {first} are not in the archive")
-            )
-        explanation = self._with_outcome(explanation, result, earlier)
         if explanation.outcome != "did not fire":
-            explanation = replace(explanation, notes=(*explanation.notes, *self._score(rule, target, features)))
+            explanation = self._with_policy(explanation, result, earlier)
+            explanation = replace(explanation, notes=(*notes, *self._score(rule, target, features)))
         return self._with_rule(explanation, rule, target)
 
-    def _with_outcome(
+    def _with_policy(
         self, explanation: Explanation, result: RecordedResult | None, earlier: FiredBefore
     ) -> Explanation:
-        if result is not None:
-            explanation = replace(explanation, outcome=result.outcome)
-        elif explanation.condition is not None and explanation.condition.truth == "true":
-            explanation = replace(explanation, outcome="alert")
-        if explanation.outcome == "did not fire":
-            return explanation
         held, share, is_shadow = policy_reasons(earlier, bool(explanation.warm))
         reasons = share if explanation.outcome == "shadow alert" and is_shadow else []
         if explanation.outcome == "held back":
@@ -205,8 +198,8 @@ class Explainer:
         limit = kernel_limit(rule)
         if limit is not None and (rule.limit is not None or extra_digits(rule)):
             ((only, decided),) = features
-            if only.recorded is not None and not only.recorded.exact and isinstance(only.recorded.value, str):
-                value = Decimal(only.recorded.value)
+            value = None if only.recorded is None or only.recorded.exact else only.recorded.known
+            if isinstance(value, Decimal):
                 decided = PlainValue(Fraction(value), value)
             if decided.exact is not None:
                 return explain_test(only.name, decided, limit)
@@ -217,11 +210,7 @@ class Explainer:
         values: dict[str, Value] = dict(known.values)
         for feature, plain in features:
             recorded = feature.recorded
-            values[feature.name] = plain.shown
-            if recorded is not None and not recorded.exact:
-                values[feature.name] = recorded.value
-                if isinstance(recorded.value, str) and not recorded.is_text:
-                    values[feature.name] = Decimal(recorded.value)
+            values[feature.name] = plain.shown if recorded is None or recorded.exact else recorded.known
         why_null = {feature.name: feature.why_null for feature, _ in features if feature.why_null is not None}
         lists = ListsAt(self.past.lists(target.batch_id), np.array([target.time_ms]))
         return KnownValues(values, why_null, lists)

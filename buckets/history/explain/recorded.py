@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from buckets.delta.whole_table import is_between, is_in
+from buckets.engine.policies import is_in_share
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import EventThen, Reason, RecordedValue, RuleOutcome, RuleThen
 from buckets.history.explain.history_lookup import Arrivals, Past
@@ -73,14 +74,10 @@ class FiredBefore:
         else:  # What a group keeps may have begun again.
             rows, since = self._recorded(from_ms), self.past.first_batch_of(self._home.generation)
         number = self.target.number if self.target.on == "events" else self.target.number // RANKS
-        came = self.past.numbers_of(self.past.schema, [(row["event_id"], row["event_time"]) for row in rows])
-        for row in rows:
-            arrivals = came.get((row["event_id"], row["event_time"]))
-            if arrivals is not None:
-                came_at = arrivals.row_of(row["source"], row["position"])
-                is_before = arrivals.numbers[came_at] < number and arrivals.batches[came_at] >= since
-                if is_before and TimeRange(from_ms).has(row["event_time"]):
-                    yield row
+        for row, arrivals, came_at in self.past.came(self.past.schema, rows):
+            is_before = arrivals.numbers[came_at] < number and arrivals.batches[came_at] >= since
+            if is_before and TimeRange(from_ms).has(row["event_time"]):
+                yield row
 
     def _recorded(self, from_ms: int | None) -> list[Row]:
         """Read them by the key under all names of its fields, which stand in the order of the rule, or by name."""
@@ -107,8 +104,6 @@ def policy_reasons(earlier: FiredBefore, is_warm: bool) -> tuple[list[Reason], l
         return held, [Reason("shadow", "the rule is on trial (SHADOW): its alerts go to shadow_alerts")], True
     if rule.rollout >= WHOLE_SHARE:
         return held, [], False
-    from buckets.engine.policies import is_in_share
-
     is_inside = is_in_share(rule, json.dumps(key, ensure_ascii=False, sort_keys=True))
     where = "inside" if is_inside else "outside"
     sentence = f"the key is {where} the {share_text(rule.rollout)} of keys that the rule alerts for"

@@ -1,7 +1,7 @@
 """A feature over its window: the events in it, which of them count, and the value that they make."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final
@@ -12,10 +12,12 @@ import pyarrow as pa
 from buckets.aggregates.plain import CountedEvents, PlainValue
 from buckets.aggregates.sequence import coming_between, latest_steps, left_alone
 from buckets.arrays import Int64s
+from buckets.expressions.expression import COMPARISONS
 from buckets.history.explain.explanation import FeatureThen, RecordedValue, StepThen, WindowArrival, compare
 from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import IN_TIMELINE, KeyHistory, Target, find_group
 from buckets.numbers.fixed_point import format_scaled
+from buckets.printable import value_text
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import describe_filter
 from buckets.rules.group import COUNT_TRACK
@@ -68,8 +70,7 @@ def explain_window(
     borders_ms = window.counted_borders_ms(time_ms, arrivals.times_ms[rows[is_kept]])
     counts = is_kept.copy()
     if named.counted:
-        by_number = np.sort(rows)
-        counts &= past.passing(named.counted, arrivals.take(by_number))[np.searchsorted(by_number, rows)]
+        counts &= past.passing(named.counted, arrivals.take(rows))
     if named.paired is not None:
         counts &= past.passing_beside(named.paired, arrivals, history.target, rows)
     since = _kept_since(past, rule, named, history)
@@ -141,10 +142,10 @@ def explain_window(
 
 def _passing_steps(past: Past, feature: Feature, arrivals: Arrivals, rows: Int64s) -> list[tuple[bool, ...]]:
     """Return which steps of a sequence arrivals pass, and whether they must not come between, each as a tuple."""
-    ordered, none = np.sort(rows), np.zeros(len(rows), np.bool_)
-    passing = [past.passing(where, arrivals.take(ordered)) for where in feature.step_filters]
-    passing.append(none if feature.between is None else past.passing(feature.between, arrivals.take(ordered)))
-    return [tuple(row) for row in np.stack(passing, axis=1)[np.searchsorted(ordered, rows)].tolist()]
+    of_rows, none = arrivals.take(rows), np.zeros(len(rows), np.bool_)
+    passing = [past.passing(where, of_rows) for where in feature.step_filters]
+    passing.append(none if feature.between is None else past.passing(feature.between, of_rows))
+    return [tuple(row) for row in np.stack(passing, axis=1).tolist()]
 
 
 def _steps(feature: Feature, arrivals: Arrivals, rows: Int64s, events: CountedEvents) -> tuple[StepThen, ...]:
@@ -224,15 +225,15 @@ def _notes(history: KeyHistory, of: str | None, row: int, counts: bool, reset_ms
         yield "the event itself"
 
 
-def _over_from(rule: Rule, so_far: Mapping[int, str]) -> int | None:
+def _over_from(rule: Rule, so_far: dict[int, str]) -> int | None:
     """Return the row from which on a sum or a count is over the limit of a rule; None where it is not."""
     limit, first = rule.limit, None
     if limit is None or limit.operator not in (">", ">="):
         return None
-    for row, text in so_far.items():
-        beyond = Decimal(text) - limit.value
-        is_over = beyond > 0 or (beyond == 0 and limit.operator == ">=")
-        first = (row if first is None else first) if is_over else None
+    for row, text in reversed(so_far.items()):
+        if not COMPARISONS[limit.operator](Decimal(text), limit.value):
+            break
+        first = row
     return first
 
 
@@ -260,6 +261,4 @@ def _text(value: Any, field: str | None, arrivals: Arrivals) -> str | None:
     measure = arrivals.schema.measures.get(field or "")
     if value is None:
         return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if measure is None else format_scaled(value, measure.scale)
+    return value_text(value) if measure is None else format_scaled(value, measure.scale)

@@ -164,6 +164,7 @@ def explained(explanation: Explanation) -> dict[str, Any]:
     return {
         "headline": headline(explanation),
         "outcome": explanation.outcome,
+        "is_faulty": explanation.is_faulty,
         "reasons": [reason.sentence for reason in explanation.reasons],
         "event": list(_event_lines(explanation)),
         "rule": None if rule is None else list(_rule_lines(rule)),

@@ -26,7 +26,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job, load_job, results_folder
 from buckets.delta.whole_table import inside, is_between, is_table, moments_ms
 from buckets.errors import BucketsError
-from buckets.history.replay.replayed import CutAs, Replayed, ReplayedPieces, RowDifference, differences
+from buckets.history.replay.replayed import CutAs, Replayed, RowDifference, differences, replayed_pieces
 from buckets.history.scoring import PutOut, ScoreArchive, ScoredPiece, score_archive
 from buckets.moment import ANY_TIME, TimeRange, moment_ms
 from buckets.outputs import columns
@@ -154,7 +154,7 @@ def replayed_in(kind: str, times: TimeRange, rows: OutputTables, scored: ScoredP
     if columns.EVALUATIONS in scored.results.payloads:
         evaluations = scored.table(columns.EVALUATIONS)
         cold = evaluations.filter(pc.invert(evaluations["warm"])).select(["rule_id", "event_id", "key"])
-    return ReplayedPiece(scored.account.events_in, piece.batches[1], tables, cold)
+    return ReplayedPiece(scored.results.account.events_in, piece.batches[1], tables, cold)
 
 
 class ReplayedTables:
@@ -255,17 +255,6 @@ LARGE_BATCH_ROWS = 200_000
 """Few batches, or batches of at least this size, are not joined: each costs 25 ms and more."""
 
 
-@dataclass(frozen=True)
-class ReplayRequest:
-    """Options of a replay."""
-
-    times: TimeRange = ANY_TIME  # the event times whose rows are compared
-    evaluations: bool = False  # whether evaluations are compared too, where the job writes them
-    # `recorded` scores batch by batch, `joined` joins small batches; `auto` joins them, and scores again batch by batch
-    # where something differs
-    cuts: CutChoice = "auto"
-
-
 def replay(
     conf: str | Path,
     begin: datetime | None = None,
@@ -280,31 +269,33 @@ def replay(
         begin: the first event time whose rows are compared; UTC where it has no zone.
         end: the first event time that is not compared any more.
         evaluations: whether evaluations are compared too, where the job writes them.
-        cuts: as in `ReplayRequest`.
+        cuts: `recorded` scores batch by batch, `joined` joins small batches; `auto` joins them, and scores again batch
+            by batch where something differs.
 
     Raises:
         BucketsError: something is missing that is needed to score again or to compare, or no event is in that time.
     """
     times = TimeRange(*(None if moment is None else moment_ms(moment) for moment in (begin, end)))
-    request = ReplayRequest(times, evaluations, cuts)
-    return replay_history(History.open(load_job(Path(conf))), request)
+    return replay_history(History.open(load_job(Path(conf))), times, evaluations, cuts)
 
 
 def replay_history(
     history: History,
-    request: ReplayRequest,
+    times: TimeRange = ANY_TIME,
+    evaluations: bool = False,
+    cuts: CutChoice = "auto",
     on_piece: Callable[[Replayed], None] = lambda replayed: None,
     say: Callable[[str], None] = lambda line: None,
     score: ScoreArchive = score_archive,
 ) -> Replayed:
-    """Score the archive of a job again, and compare.
+    """Score the archive of a job again, and compare, as `replay` does.
 
     `on_piece` is called after each piece with what has been found so far; `say` gets a line when all is scored again;
     `score` does it.
     """
-    rows = recorded_rows(history.job, request.evaluations)
+    rows = recorded_rows(history.job, evaluations)
     check_whole(history)
-    last_batch, recorded = last_batch_within(history, request.times), history.recorded
+    last_batch, recorded = last_batch_within(history, times), history.recorded
     if isinstance(rows, AuditedTables):
         rows = replace(rows, ends=_ends(history, last_batch))
     counted = (
@@ -317,28 +308,29 @@ def replay_history(
 
     def scored_again(cut_as: CutAs, missing: Iterable[tuple[str, str, str]] = ()) -> Replayed:
         """Score all of it once, and compare."""
-        replayed = Replayed(cut_as, last_batch, batches, evicts_otherwise, recorded.after, missing=set(missing))
-        tables = ReplayedTables(history, request.times, rows, replayed)
+        may_differ = cut_as == "joined" or evicts_otherwise
+        replayed = Replayed(cut_as, last_batch, batches, may_differ, recorded.after, missing=set(missing))
+        tables = ReplayedTables(history, times, rows, replayed)
         with TemporaryDirectory() as folder:
-            pieces = ReplayedPieces(history, Path(folder), cut_as, last_batch)
-            found_in = partial(replayed_in, history.job.settings.output.kind, request.times, rows)
-            put_out: PutOut = "evaluations" if request.evaluations or missing else "alerts"
+            pieces = replayed_pieces(history, Path(folder), cut_as, last_batch)
+            found_in = partial(replayed_in, history.job.settings.output.kind, times, rows)
+            put_out: PutOut = "evaluations" if evaluations or missing else "alerts"
             for found in score(pieces, put_out, found_in):
                 tables.take(found)
                 on_piece(replayed)
         tables.compare(recorded.cuts[-1].batch_id)
         # The job may run meanwhile, and its next batch have written something.
-        cuts = Checkpoint(history.job.checkpoint).cuts.read()
-        tables.note_strangers(cuts[0].batch_id, cuts[-1].batch_id + 1)
+        written = Checkpoint(history.job.checkpoint).cuts.read()
+        tables.note_strangers(written[0].batch_id, written[-1].batch_id + 1)
         return replayed
 
     is_large = history.archive.end() / len(recorded.cuts) >= LARGE_BATCH_ROWS
     usual: CutAs = "recorded" if len(recorded.cuts) <= FEW_BATCHES or is_large else "joined"
-    replayed = scored_again(usual if request.cuts == "auto" else request.cuts)
-    if request.cuts == "auto" and replayed.cut_as == "joined" and replayed.differences:
+    replayed = scored_again(usual if cuts == "auto" else cuts)
+    if cuts == "auto" and replayed.cut_as == "joined" and replayed.differences:
         say(f"{len(replayed.differences):,} rows differ with joined batches; scoring again, batch by batch")
         replayed = scored_again("recorded")
-    if replayed.missing and replayed.may_evict_otherwise and not request.evaluations:
+    if replayed.missing and replayed.evicts_otherwise and not evaluations:
         count = f"{len(replayed.missing):,}"
         say(f"{count} alerts did not come out; scoring again, to see whether their windows were complete")
         replayed = scored_again(replayed.cut_as, replayed.missing)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from buckets.backfill.backfills import chunks_of_fill, rows_of_fill
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.engine.stages.cross_group import FillSources
-from buckets.history.scoring import NO_ROWS, ArchivePiece, ArchiveRows, spans_of
+from buckets.history.scoring import NO_ROWS, ArchivePiece, ArchiveRows, Pieces, PieceSpan, spans_of
 from buckets.moment import iso_text, moment_ms, time_text
 from buckets.outputs import columns
 from buckets.outputs.columns import identity_of
@@ -156,52 +157,45 @@ def fills_again(history: History, folder: Path, rule_set: RuleSet, cut: BatchEnd
 CutAs = Literal["recorded", "joined"]
 
 
-class ReplayedPieces:
-    """The archive up to a batch in pieces: one for each batch, or with `joined` several batches in one.
+def replayed_pieces(history: History, folder: Path, cut_as: CutAs, last_batch: int) -> Pieces:
+    """Return the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one.
 
     All batches have as many shards as the last one: timelines stay where they are, and what comes out does not depend
-    on shards.
+    on shards. An empty folder keeps meanwhile what is filled in.
     """
+    recorded = history.recorded
+    shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
 
-    def __init__(self, history: History, folder: Path, cut_as: CutAs, last_batch: int) -> None:
-        """Plan the pieces; an empty folder keeps meanwhile what is filled in."""
-        self._history, self._folder, recorded = history, folder, history.recorded
-        self._shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
+    def is_alike(one: BatchEnd, other: BatchEnd) -> bool:
+        same = (one.ruleset_version, one.lists) == (other.ruleset_version, other.lists)
+        return cut_as == "joined" and same and recorded.terms(one.batch_id) is recorded.terms(other.batch_id)
 
-        def is_alike(one: BatchEnd, other: BatchEnd) -> bool:
-            same = (one.ruleset_version, one.lists) == (other.ruleset_version, other.lists)
-            return cut_as == "joined" and same and recorded.terms(one.batch_id) is recorded.terms(other.batch_id)
+    cut_off = replace(history, recorded=recorded.until(last_batch))
+    spans = spans_of(cut_off, is_alike, cuts_batches=False)
+    return Pieces(ArchiveRows(history.archive), spans, partial(_settings, history, folder, shards), _with_rows)
 
-        cut_off = replace(history, recorded=recorded.until(last_batch))
-        self._rows, self._spans = ArchiveRows(history.archive), spans_of(cut_off, is_alike, cuts_batches=False)
 
-    def __len__(self) -> int:
-        return len(self._spans)
+def _settings(history: History, folder: Path, shards: int, span: PieceSpan) -> ArchivePiece:
+    """Return what the batches of a span are scored by."""
+    recorded, last = history.recorded, span.last
+    rule_set, terms = recorded.rule_set(last.ruleset_version), recorded.terms(last.batch_id)
+    if terms.engine.shards != shards:
+        terms = terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": shards})})
+    sources_of, batches = fills_again(history, folder, rule_set, last), (span.first_batch, last.batch_id)
+    return ArchivePiece(NO_ROWS, rule_set, terms, recorded.lists(last), batches, None, sources_of)
 
-    def settings(self, number: int) -> ArchivePiece:
-        """Return a piece without its rows."""
-        span, recorded = self._spans[number], self._history.recorded
-        last = span.last
-        rule_set, terms = recorded.rule_set(last.ruleset_version), recorded.terms(last.batch_id)
-        if terms.engine.shards != self._shards:
-            terms = terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": self._shards})})
-        sources_of, batches = (
-            fills_again(self._history, self._folder, rule_set, last),
-            (span.first_batch, last.batch_id),
-        )
-        return ArchivePiece(NO_ROWS, rule_set, terms, recorded.lists(last), batches, None, sources_of)
 
-    def read(self, number: int) -> ArchivePiece:
-        """Return a piece."""
-        span, piece = self._spans[number], self.settings(number)
-        rows, orders = self._rows.read(span), None
-        if span.first_batch != span.last.batch_id:
-            real = rows[SOURCE_ORDER].to_numpy()
-            is_next = np.ones(len(rows), np.bool_)
-            is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(real) != 0)
-            numbers, orders = pa.array(np.cumsum(is_next) - 1), real[is_next]
-            rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, numbers)
-        return replace(piece, rows=rows, orders=orders)
+def _with_rows(rows: pa.Table, piece: ArchivePiece) -> ArchivePiece:
+    """Add the rows of a piece; those of several batches have numbers in place of their `source_order`."""
+    first_batch, last_batch = piece.batches
+    if first_batch == last_batch:
+        return replace(piece, rows=rows)
+    real = rows[SOURCE_ORDER].to_numpy()
+    is_next = np.ones(len(rows), np.bool_)
+    is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(real) != 0)
+    numbers = pa.array(np.cumsum(is_next) - 1)
+    rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, numbers)
+    return replace(piece, rows=rows, orders=real[is_next])
 
 
 KEPT = 10_000  # The most differences that are kept; all are counted
@@ -232,11 +226,6 @@ class Replayed:
     cold: set[tuple[str, str]] = field(default_factory=set)
 
     @property
-    def may_evict_otherwise(self) -> bool:
-        """Whether idle keys may have been evicted at another moment than in the job."""
-        return self.cut_as == "joined" or self.evicts_otherwise
-
-    @property
     def is_equal(self) -> bool:
         """Whether all that is recorded came out again, and nothing else."""
         return not self.counts.total()
@@ -249,7 +238,7 @@ class Replayed:
         cold_rows = (difference.row for difference in differences if difference.is_cold)
         self.cold.update((row["rule_id"], row["key"]) for row in cold_rows if "rule_id" in row)
         for difference in differences:
-            if self.may_evict_otherwise and self._is_of_eviction(difference, rule_of(difference)):
+            if self.evicts_otherwise and self._is_of_eviction(difference, rule_of(difference)):
                 self.eviction += 1
                 continue
             self.counts[difference.kind] += 1
