@@ -17,22 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.expressions.evaluation import part_of_time
-from buckets.expressions.expression import (
-    COMPARISONS,
-    LIST_TESTS,
-    NUMBER_FUNCTIONS,
-    PATTERN_TESTS,
-    TIME_PARTS,
-    Expression,
-)
+from buckets.expressions.expression import COMPARISONS, LIST_TESTS, PATTERN_TESTS, TIME_PARTS, Expression
 from buckets.expressions.number_functions import (
     FASTEST_KMH,
-    OF_ONE_NUMBER,
+    OF_NUMBERS,
     ZERO,
     Interval,
     absolute,
     add,
-    call,
     constant,
     divide,
     multiply,
@@ -343,18 +335,10 @@ def _hull(numbers: Iterable[Decimal | None]) -> _Found:
     return _any_of(None if number is None else point(number) for number in numbers)
 
 
-def _rounded(expression: Expression, row: _Row) -> Interval | None:
-    number, *digits = expression.operands
-    found = _value(number, row)
-    if found is None:
-        return None
-    places = [int(str(each.value)) for each in digits]
-    return rising(lambda number: rounded(number, *places), found)
-
-
-def _of_one(expression: Expression, row: _Row) -> _Found:
-    operand = _value(expression.operands[0], row)
-    return None if operand is None else _OF_ONE[expression.operator](operand)
+def _computed(expression: Expression, row: _Row) -> _Found:
+    """Return what may come out of a function that is NULL if one of its operands is."""
+    operands = [_value(operand, row) for operand in expression.operands]
+    return None if None in operands else _COMPUTE[expression.operator](*operands)
 
 
 def _part_of_time(expression: Expression, row: _Row) -> _Found:
@@ -367,47 +351,38 @@ def _part_of_time(expression: Expression, row: _Row) -> _Found:
     return _of_row(part_of_time(expression.operator, pa.scalar(clock_ms, pa.timestamp("ms"))).as_py())
 
 
-def _arithmetic(expression: Expression, row: _Row) -> Interval | None:
-    first, second = _value(expression.operands[0], row), _value(expression.operands[1], row)
-    return None if first is None or second is None else _COMPUTE[expression.operator](first, second)
-
-
-def _number_function(expression: Expression, row: _Row) -> Interval | None:
-    operands: list[Interval | None] = [_value(operand, row) for operand in expression.operands]
-    known = [operand for operand in operands if operand is not None]
-    if len(known) < len(operands):
-        return None
-    if expression.operator == "geo_speed_kmh":
-        return _geo_speed_kmh(known)
-    return divide(known[0] if expression.operator == "ratio" else subtract(known[0], known[1]), known[-1])
-
-
-def _geo_speed_kmh(operands: list[Interval]) -> Interval | None:
+def _geo_speed_kmh(*operands: Interval) -> Interval | None:
     if not all(operand.is_exact for operand in operands):
         return Interval(ZERO, FASTEST_KMH, may_be_null=True)
-    speed = call("geo_speed_kmh", [constant(operand.lower) for operand in operands])
+    speed = OF_NUMBERS["geo_speed_kmh"](*(constant(operand.lower) for operand in operands))
     if not speed.valid:
         return None
     exact = scaled_down(int(speed.scaled), speed.scale)
     return Interval(exact, exact, any(operand.may_be_null for operand in operands))
 
 
-_COMPUTE: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
+def _rounded(number: Interval, *digits: Interval) -> Interval | None:
+    return rising(lambda each: rounded(each, *(int(places.lower) for places in digits)), number)
+
+
+_COMPUTE: Final[dict[str, Callable[..., _Found]]] = {
     "+": add,
     "-": subtract,
     "*": multiply,
     "/": divide,
     "%": remainder,
-}
-_OF_ONE: Final[dict[str, Callable[[Any], Any]]] = {
-    "length": lambda texts: _hull(None if text is None else Decimal(len(text)) for text in texts),
-    "array_size": lambda elements: point(len(elements)),
-    "sqrt": lambda number: rising(OF_ONE_NUMBER["sqrt"], number, ZERO),
-    "ln": lambda number: rising(OF_ONE_NUMBER["ln"], number, -_INFINITY),
-    "negate": negated,
     "abs": absolute,
+    "array_size": lambda elements: point(len(elements)),
+    "geo_speed_kmh": _geo_speed_kmh,
+    "length": lambda texts: _hull(None if text is None else Decimal(len(text)) for text in texts),
+    "ln": lambda number: rising(OF_NUMBERS["ln"], number, -_INFINITY),
+    "negate": negated,
+    "ratio": divide,
+    "round": _rounded,
+    "sqrt": lambda number: rising(OF_NUMBERS["sqrt"], number, ZERO),
+    "zscore": lambda x, mean, deviation: divide(subtract(x, mean), deviation),
 }
-"""What operators make of one operand that is not NULL."""
+"""What operators and functions make of operands of which none is NULL for sure."""
 _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(("text", "number", "boolean"), lambda expression, row: _of_row(expression.value)),
     "field": _field,
@@ -418,14 +393,11 @@ _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     "in": _membership,
     **dict.fromkeys(LIST_TESTS, _list_test),
     **dict.fromkeys(COMPARISONS, _comparison),
-    **dict.fromkeys(_COMPUTE, _arithmetic),
-    **dict.fromkeys(NUMBER_FUNCTIONS, _number_function),
+    **dict.fromkeys(_COMPUTE, _computed),
     "coalesce": _coalesce,
     "case": _case,
     **dict.fromkeys(("greatest", "least"), _greatest),
     **dict.fromkeys((*CHANGED_TEXTS, *COMPARED_TEXTS), _text_function),
-    "round": _rounded,
     "zone": lambda expression, row: _value(expression.operands[0], row),
     **dict.fromkeys(TIME_PARTS, _part_of_time),
-    **dict.fromkeys(_OF_ONE, _of_one),
 }

@@ -17,9 +17,7 @@ from buckets.aggregates.aggregate import INFINITY
 from buckets.events.conversion import MOST_ELEMENTS
 from buckets.expressions.certainty import Truths, Value, possible_truths
 from buckets.expressions.expression import (
-    ARITHMETIC,
     COMPARISONS,
-    NUMBER_FUNCTIONS,
     PATTERN_TESTS,
     TIME_PARTS,
     Expression,
@@ -29,7 +27,7 @@ from buckets.expressions.expression import (
     normalise,
     to_sql,
 )
-from buckets.expressions.number_functions import OF_ONE_NUMBER, Interval
+from buckets.expressions.number_functions import OF_NUMBERS, Interval
 from buckets.expressions.text_functions import (
     CHANGED_TEXTS,
     COMPARED_TEXTS,
@@ -178,7 +176,7 @@ TRUTH: Final = Domain(members=frozenset([True, False]))
 
 
 _CONDITIONS: Final = ("and", "or", "not", "in", *PATTERN_TESTS, "is_null", *COMPARISONS)
-_COMPUTED: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, *OF_ONE_NUMBER, "negate", "abs", "round")  # Numbers of numbers
+_COMPUTED: Final = (*OF_NUMBERS, "round")  # Numbers of numbers
 _FIXED: Final = {"length": between(0, 2**31 - 1, 0, may_be_null=True),
                  "array_size": between(0, MOST_ELEMENTS, 0, may_be_null=True),
                  "jaro_winkler": between(0, 1, SIMILARITY_DIGITS, may_be_null=True),
