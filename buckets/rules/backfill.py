@@ -8,7 +8,7 @@ A fill ends early when none of the rules that asked for it is evaluated any more
 begins again when the group needs something that the fill has not taken in: a track, a longer window, another policy.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -145,14 +145,10 @@ def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet
 
 def gains(rule: Rule, group: Group, complete: Completeness | None) -> bool:
     """Return whether a rule gains in a group by an archive that is complete since then, and no other rule loses."""
-    mine = _first_ms(group.completeness(*_named(used_tracks((rule,), group.fields))))
+    mine = _first_ms(group.completeness(*used_tracks((rule,), group.fields)))
     archived = ALWAYS_MS if complete is None else _first_ms(complete)
-    others = [_first_ms(group.completeness(*_named(used_tracks((each,), group.fields)))) for each in group.rules]
+    others = [_first_ms(group.completeness(*used_tracks((each,), group.fields))) for each in group.rules]
     return mine > archived and all(each >= archived for each in others)
-
-
-def _named(tracks: Sequence[str]) -> list[str]:
-    return [track for track in tracks if track]
 
 
 def _first_ms(complete: Completeness) -> int:

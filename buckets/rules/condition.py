@@ -14,7 +14,7 @@ from buckets.errors import kind_and_line
 from buckets.events.derived_fields import EXTREMES, extreme_columns, field_kinds, readable
 from buckets.events.schema import EventSchema
 from buckets.expressions.evaluation import matching
-from buckets.expressions.expression import COMPARISONS, THIS, Expression, ExpressionError, Kind
+from buckets.expressions.expression import COMPARISONS, THIS, Expression, ExpressionError, Kind, normalise, to_sql
 from buckets.expressions.number_functions import Numbers
 from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
 from buckets.lists.keys import KeyForm
@@ -37,7 +37,7 @@ class SqlFilter:
     @property
     def lists(self) -> frozenset[str]:
         """The lists that it looks into."""
-        return frozenset(self.expression.lists())
+        return frozenset(name for name, _ in self.list_keys)
 
     @property
     def list_keys(self) -> frozenset[tuple[str, int]]:
@@ -53,7 +53,6 @@ class SqlFilter:
 @lru_cache(maxsize=65_536)
 def parse_sql_filter(text: str) -> SqlFilter:
     """Read a condition in SQL; ValueError says at which column it cannot be read."""
-    from buckets.expressions.expression import normalise
     from buckets.expressions.parser import parse_expression
 
     try:
@@ -64,8 +63,6 @@ def parse_sql_filter(text: str) -> SqlFilter:
 
 def one_form(where: SqlFilter) -> str:
     """Return the text that all spellings of a filter have in common, on one line."""
-    from buckets.expressions.expression import to_sql
-
     return one_line(to_sql(where.expression))
 
 
@@ -104,7 +101,7 @@ def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check:
     from buckets.expressions.parser import parse_expression
     from buckets.expressions.wording import check_condition
 
-    kinds = {**_kinds(schema), **others}
+    kinds = {**kinds_in(schema), **others}
     try:
         expression = parse_expression(text)
         _check_quotes(expression, text, kinds)
@@ -154,7 +151,8 @@ def _simple_test(part: Expression) -> tuple[str, str, Any] | None:
     return None if is_negated else (str(first.value), test.operator, values[0])
 
 
-def _kinds(schema: EventSchema) -> dict[str, Kind]:
+def kinds_in(schema: EventSchema) -> dict[str, Kind]:
+    """Return what the fields of an event schema are in expressions."""
     return field_kinds(schema.attributes, schema.measures, schema.arrays, schema.event_time.field)
 
 

@@ -27,7 +27,7 @@ from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
 from buckets.arrays import Int64s
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSchema, EventTime, Measure
-from buckets.expressions.expression import Expression
+from buckets.expressions.expression import Expression, digits_after_point
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
@@ -671,9 +671,7 @@ class Limit(Checked):
             message = f"{value!r} is not a decimal number"
             raise ValueError(message)
         number = parse_decimal(str(value))
-        exponent = number.as_tuple().exponent
-        assert isinstance(exponent, int)
-        if max(number.adjusted() + 1, 0) + max(-exponent, 0) > _LONGEST_LIMIT_DIGITS:
+        if max(number.adjusted() + 1, 0) + digits_after_point(number) > _LONGEST_LIMIT_DIGITS:
             message = f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits"
             raise ValueError(message)
         return Decimal(format(number, "f"))

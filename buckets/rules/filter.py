@@ -9,7 +9,7 @@ Two spellings of one filter are equal. SQL that a mapping can say is that mappin
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from buckets.events.derived_fields import renamed_sql
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import THIS, Expression
 from buckets.lists.index import NO_LISTS, Lists
-from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, finite_decimal, format_scaled, parse_decimal, to_scaled
 from buckets.printable import quoted
 from buckets.rules.condition import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter
 
@@ -227,7 +227,7 @@ def filter_condition(where: Filter, schema: EventSchema | None) -> Expression:
 
 
 def _test(test: Condition, schema: EventSchema | None) -> Expression:
-    kind = "number" if all(map(_reads_as_number, test.operands)) else "text"
+    kind = "text" if None in map(finite_decimal, test.operands) else "number"
     if schema is not None:
         attribute = schema.attributes.get(test.field)
         kind = "boolean" if attribute == "boolean" else "text"
@@ -239,13 +239,6 @@ def _test(test: Condition, schema: EventSchema | None) -> Expression:
     if test.operator == "not_in":
         return Expression("not", (Expression("in", operands),))
     return Expression(test.operator, operands)
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        return Decimal(text).is_finite()
-    except InvalidOperation:
-        return False
 
 
 def filter_lists(where: Filter) -> frozenset[str]:
