@@ -65,32 +65,18 @@ _COMPARED = tuple(kind for kind, operator in _BINARY.items() if operator in COMP
 _PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "regexp"}
 _CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, *_PATTERNS, exp.Not)
 """In `a = b LIKE c` Spark compares first, and others do not."""
+_OF_ONE_NAME: tuple[type[exp.Expr], ...] = (
+    *(exp.Abs, exp.Coalesce, exp.Concat, exp.Day, exp.DayOfWeek, exp.Greatest, exp.Hour, exp.Least, exp.Length),
+    *(exp.Levenshtein, exp.Ln, exp.Lower, exp.Minute, exp.Month, exp.Replace, exp.Round, exp.Sqrt, exp.Substring),
+    *(exp.Trim, exp.Upper, exp.Year),
+)
+"""Functions that sqlglot calls as they are called here."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
-    exp.Abs: "abs",
+    **{kind: kind.key for kind in _OF_ONE_NAME},
     exp.ArraySize: "array_size",
-    exp.Coalesce: "coalesce",
-    exp.Concat: "concat",
-    exp.Day: "day",
     exp.DayOfMonth: "day",
-    exp.DayOfWeek: "dayofweek",
-    exp.Greatest: "greatest",
-    exp.Hour: "hour",
-    exp.Least: "least",
-    exp.Length: "length",
-    exp.Levenshtein: "levenshtein",
-    exp.Ln: "ln",
-    exp.Lower: "lower",
-    exp.Minute: "minute",
-    exp.Month: "month",
-    exp.Replace: "replace",
-    exp.Round: "round",
     exp.SplitPart: "split_part",
-    exp.Sqrt: "sqrt",
-    exp.Substring: "substring",
-    exp.Trim: "trim",
     exp.TsOrDsToDate: "date",
-    exp.Upper: "upper",
-    exp.Year: "year",
 }
 _PARTS: Final = ("expression", "start", "length", "delimiter", "part_index", "replacement", "decimals")
 """What sqlglot calls operands of functions beside `this` and `expressions`, in the order of each function."""
@@ -293,8 +279,7 @@ class _Reader:
         at = _place(node)
         known = (type(node) in self._readers and not isinstance(node, exp.Anonymous)) or type(node) in _FUNCTIONS
         if isinstance(node, exp.Command):
-            message = "this begins with a word of SQL; if it is a field, write it in backticks"
-            raise ExpressionError(message, 0)
+            return ExpressionError("this begins with a word of SQL; if it is a field, write it in backticks", 0)
         word = _WORD.match(self._text, at) if "start" in node.meta else None
         called = "CAST" if isinstance(node, exp.Cast) else node.key.upper()
         if isinstance(node, exp.Anonymous):
@@ -393,20 +378,18 @@ class _Reader:
         return Expression("case", tuple(operands), at=_place(node))
 
     def _literal(self, node: exp.Expr, depth: int) -> Expression:
-        written, at = str(node.this), _place(node)
+        written = str(node.this)
         if node.args["is_string"]:
-            return Expression("text", value=written, at=at)
+            return Expression("text", value=written, at=_place(node))
         if len(written) > LONGEST_NUMBER:
-            message = f"{written[:LONGEST_NUMBER]}… has more than {MOST_DIGITS} digits"
-            raise ExpressionError(message, at)
+            raise _fault(node, f"{written[:LONGEST_NUMBER]}… has more than {MOST_DIGITS} digits")
         try:
             number = plain(parse_decimal(written))
         except ValueError as error:
-            raise ExpressionError(str(error), at) from None
+            raise _fault(node, str(error)) from None
         if number.adjusted() >= MOST_DIGITS or digits_after_point(number) > MOST_DIGITS:
-            message = f"{written} has more than {MOST_DIGITS} digits"
-            raise ExpressionError(message, at)
-        return Expression("number", value=number, at=at)
+            raise _fault(node, f"{written} has more than {MOST_DIGITS} digits")
+        return Expression("number", value=number, at=_place(node))
 
     def _zone(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "zone")
