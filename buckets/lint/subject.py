@@ -19,11 +19,10 @@ from buckets.lint.logic import TRUTH, Domain, Facts, Order, between, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.condition import kinds_in
 from buckets.rules.feature import Feature, NamedFeature
-from buckets.rules.filter import Filter, canonical_filter, filter_condition
+from buckets.rules.filter import Filter, canonical_filter, filter_condition, names_this, split_filter
 from buckets.rules.group import canonical_group_id
 from buckets.rules.role import has_roles
 from buckets.rules.rule import Rule
-from buckets.rules.this_event import names_this, split_filter
 from buckets.validation import Location
 
 _OF_WINDOW = ("avg", "first", "last", "max", "median", "min", "mode", "percentile", "previous")

@@ -31,11 +31,10 @@ from buckets.expressions.expression import Expression, digits_after_point
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, counted, short_line
 from buckets.rules.condition import SqlFilter
-from buckets.rules.filter import Filter, FilterField, describe_filter
+from buckets.rules.filter import Filter, FilterField, describe_filter, names_this, split_filter, window_fields
 from buckets.rules.periods import UTC, Periods
 from buckets.rules.role import counted_field, grouping_fault, has_roles
 from buckets.rules.steps import MOST_STEPS, StepField, check_step, step_filter, steps_in_words
-from buckets.rules.this_event import names_this, split_filter, window_fields
 from buckets.time_zone import LONGEST_PERIODS_MS, check_zone, period_starts_ms
 from buckets.validation import A_FIELD, OF_EACH_PERIOD, Checked
 

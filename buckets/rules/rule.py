@@ -46,11 +46,10 @@ from buckets.rules.feature import (
     phrase_of,
     sentence_of,
 )
-from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists
+from buckets.rules.filter import Filter, FilterField, describe_filter, field_of, filter_fields, filter_lists
 from buckets.rules.policies import MOST_SNOOZES, POLICIES, AlertPolicy, Snooze
 from buckets.rules.role import asked_field, counted_field, has_roles, over_alerts
 from buckets.rules.score import Score, SqlScore, score_words
-from buckets.rules.this_event import field_of
 from buckets.validation import Checked
 
 Severity = Literal["low", "medium", "high", "critical"]
