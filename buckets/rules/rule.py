@@ -40,7 +40,6 @@ from buckets.rules.feature import (
     Limit,
     NamedFeature,
     Part,
-    Window,
     condition_of,
     feature_of,
     phrase_of,
@@ -50,6 +49,7 @@ from buckets.rules.filter import Filter, FilterField, describe_filter, field_of,
 from buckets.rules.policies import MOST_SNOOZES, POLICIES, AlertPolicy, Snooze
 from buckets.rules.role import asked_field, counted_field, has_roles, over_alerts
 from buckets.rules.score import Score, SqlScore, score_words
+from buckets.rules.window import Window
 from buckets.validation import Checked
 
 Severity = Literal["low", "medium", "high", "critical"]
