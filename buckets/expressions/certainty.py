@@ -160,8 +160,7 @@ def _not(expression: Expression, row: _Row) -> Truths:
     return frozenset(None if truth is None else not truth for truth in _truths(expression.operands[0], row))
 
 
-def _is_null(expression: Expression, row: _Row) -> Truths:
-    found = _value(expression.operands[0], row)
+def _is_null(found: _Found) -> Truths:
     if isinstance(found, Interval):
         return _set_of(found.may_be_null, True, False)
     if isinstance(found, frozenset):
@@ -254,11 +253,7 @@ def _coalesce(expression: Expression, row: _Row) -> _Found:
     found: _Found = None
     for operand in expression.operands:
         found = _first_of(found, _value(operand, row))
-        if isinstance(found, Interval | frozenset):
-            may_be_null = found.may_be_null if isinstance(found, Interval) else None in found
-        else:
-            may_be_null = found is None
-        if not may_be_null:
+        if True not in _is_null(found):
             break
     return found
 
@@ -388,7 +383,7 @@ _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     "field": _field,
     **dict.fromkeys(("and", "or"), _junction),
     "not": _not,
-    "is_null": _is_null,
+    "is_null": lambda expression, row: _is_null(_value(expression.operands[0], row)),
     **dict.fromkeys(PATTERN_TESTS, _pattern),
     "in": _membership,
     **dict.fromkeys(LIST_TESTS, _list_test),

@@ -61,6 +61,7 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.Mod: "%",
 }
+_JOINING: dict[type[exp.Expr], str] = {exp.And: "and", exp.Or: "or", exp.DPipe: "concat"}
 _COMPARED = tuple(kind for kind, operator in _BINARY.items() if operator in COMPARISONS)
 _PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "regexp"}
 _CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, *_PATTERNS, exp.Not)
@@ -225,21 +226,19 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._readers: dict[type[exp.Expr], Callable[[exp.Expr, int], Expression]] = {
-            exp.And: self._junction,
-            exp.Or: self._junction,
+            **dict.fromkeys(_JOINING, self._joined),
             exp.Between: self._between,
             exp.In: self._in,
             exp.Is: self._is_null,
             **dict.fromkeys(_PATTERNS, self._pattern),
             exp.Case: self._case,
-            exp.DPipe: self._joined_texts,
             exp.Literal: self._literal,
             exp.RawString: lambda node, depth: Expression("text", value=str(node.this), at=_place(node)),
             exp.AtTimeZone: self._zone,
             exp.Column: self._field,
             exp.Neg: self._negate,
             exp.Tuple: self._stray_tuple,
-            exp.Anonymous: self._number_function,
+            exp.Anonymous: self._named_function,
         }
 
     def read(self, node: exp.Expr, depth: int) -> Expression:
@@ -293,10 +292,9 @@ class _Reader:
             there = f"did you mean {close[0]}?" if close else f"functions: {', '.join(functions)}"
         return ExpressionError(f"{said}; {there}", at)
 
-    def _junction(self, node: exp.Expr, depth: int) -> Expression:
-        assert isinstance(node, exp.Connector)
-        operator = "and" if isinstance(node, exp.And) else "or"
-        return Expression(operator, tuple(self.read(part, depth) for part in node.flatten()), at=_place(node))
+    def _joined(self, node: exp.Expr, depth: int) -> Expression:
+        parts = tuple(self.read(part, depth) for part in node.flatten())
+        return Expression(_JOINING[type(node)], parts, at=_place(node))
 
     def _between(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "low", "high")
@@ -363,9 +361,6 @@ class _Reader:
             reason = str(error).removeprefix("Invalid regular expression: ")
             raise _fault(written, f"no pattern that REGEXP takes, which are those of RE2: {reason}") from None
 
-    def _joined_texts(self, node: exp.Expr, depth: int) -> Expression:
-        return Expression("concat", tuple(self.read(part, depth) for part in node.flatten()), at=_place(node))
-
     def _case(self, node: exp.Expr, depth: int) -> Expression:
         subject, otherwise = node.this, node.args.get("default")
         operands: list[Expression] = []
@@ -408,8 +403,7 @@ class _Reader:
 
     def _negate(self, node: exp.Expr, depth: int) -> Expression:
         operand = self.read(node.this, depth)
-        if operand.operator == "number":
-            assert isinstance(operand.value, Decimal)
+        if isinstance(operand.value, Decimal):
             return Expression("number", value=plain(operand.value.copy_negate()), at=_place(node))
         return Expression("negate", (operand,), at=_place(node))
 
@@ -423,25 +417,24 @@ class _Reader:
         parts = [part for part in (first, *node.expressions, *map(node.args.get, _PARTS)) if part is not None]
         return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
 
-    def _number_function(self, node: exp.Expr, depth: int) -> Expression:
+    def _named_function(self, node: exp.Expr, depth: int) -> Expression:
         name = node.this.lower() if isinstance(node.this, str) else ""
         if name == "lookup":
             return self._lookup(node, depth)
         if name == "regexp" and len(node.expressions) == 2:
             return self._pattern(exp.RegexpLike(this=node.expressions[0], expression=node.expressions[1]), depth)
-        if name == "jaro_winkler":
-            return Expression(name, tuple(self.read(part, depth) for part in node.expressions), at=_place(node))
         if name == "is_weekend" and len(node.expressions) == 1:
             at = _place(node)
             day = Expression("dayofweek", (self.read(node.expressions[0], depth),), at=at)
             return Expression("in", (day, *WEEKEND), at=at)
-        if name not in NUMBER_FUNCTIONS:
+        if name in NUMBER_FUNCTIONS:
+            self._only(node, "this", "expressions")
+            wanted, given = NUMBER_FUNCTIONS[name], len(node.expressions)
+            if given != len(wanted):
+                reason = f"{name}({', '.join(wanted)}) takes {len(wanted)} numbers, and {given or 'none'} are given"
+                raise _fault(node, reason.replace("1 are", "1 is"))
+        elif name != "jaro_winkler":
             raise self._refused(node)
-        self._only(node, "this", "expressions")
-        wanted, given = NUMBER_FUNCTIONS[name], len(node.expressions)
-        if given != len(wanted):
-            message = f"{name}({', '.join(wanted)}) takes {len(wanted)} numbers, and {given or 'none'} are given"
-            raise ExpressionError(message.replace("1 are", "1 is"), _place(node))
         return Expression(name, tuple(self.read(part, depth) for part in node.expressions), at=_place(node))
 
     def _lookup(self, node: exp.Expr, depth: int) -> Expression:

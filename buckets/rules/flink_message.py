@@ -186,6 +186,7 @@ def _filter_faults(where: Filter, location: Location, schema: EventSchema) -> It
 
 COUNT, COUNT_WITH_RESET = "COUNT_FLINK", "COUNT_WITH_RESET_FLINK"
 """Names of no field, which stand for the number of events."""
+_OperatorName = Literal["EQUAL", "NOT_EQUAL", "GREATER_EQUAL", "LESS_EQUAL", "GREATER", "LESS"]
 OPERATORS: dict[str, Operator] = {
     "EQUAL": "=",
     "NOT_EQUAL": "!=",
@@ -242,10 +243,7 @@ def _limit_text(value: Any) -> Any:
 
 
 Whole = Annotated[int | None, BeforeValidator(_whole)]
-_State = Literal["ACTIVE", "PAUSE", "DELETE", "CONTROL"]
 _Control = Literal["CLEAR_STATE_ALL", "CLEAR_STATE_ALL_STOP", "DELETE_RULES_ALL", "EXPORT_RULES_CURRENT"]
-_Function = Literal["SUM", "AVG", "MIN", "MAX"]
-_Operator = Literal["EQUAL", "NOT_EQUAL", "GREATER_EQUAL", "LESS_EQUAL", "GREATER", "LESS"]
 
 
 class FlinkMessage(Checked):
@@ -268,12 +266,12 @@ class FlinkMessage(Checked):
     model_config = ConfigDict(alias_generator=to_camel)
 
     rule_id: Whole = None
-    rule_state: _State
+    rule_state: Literal["ACTIVE", "PAUSE", "DELETE", "CONTROL"]
     grouping_key_names: tuple[str, ...] | None = None
     unique: tuple[str, ...] | None = None
     aggregate_field_name: str | None = None
-    aggregator_function_type: _Function | None = None
-    limit_operator_type: _Operator | None = None
+    aggregator_function_type: Literal["SUM", "AVG", "MIN", "MAX"] | None = None
+    limit_operator_type: _OperatorName | None = None
     limit: Annotated[str | None, BeforeValidator(_limit_text)] = None
     window_minutes: Whole = None
     window_millis: Whole = None
