@@ -258,13 +258,12 @@ def changes_between(before: Iterable[Rule], after: Iterable[Rule], **said: Any) 
     old = {rule.rule_id: rule for rule in before}
     new = {rule.rule_id: rule for rule in after if rule.state != "DELETE"}
     gone = [RuleChange(change="delete", rule_id=rule_id, **said) for rule_id in old if rule_id not in new]
-    put = [RuleChange(change="put", rule=rule, **said) for rule_id, rule in new.items() if needs_put(old, rule)]
+    put = [RuleChange(change="put", rule=rule, **said) for rule in new.values() if needs_put(old.get(rule.rule_id), rule)]
     return gone + put
 
 
-def needs_put(rules: dict[str, Rule], rule: Rule) -> bool:
-    """Return whether putting a rule changes anything: its definition is new, or its version is higher."""
-    there = rules.get(rule.rule_id)
+def needs_put(there: Rule | None, rule: Rule) -> bool:
+    """Return whether putting a rule in place of one changes anything: its definition is new, or its version higher."""
     if there is None:
         return True
     same = there.model_copy(update={"version": rule.version}) == rule

@@ -155,7 +155,7 @@ class _Draft:
             raise ValueError(of_settings)
         rule = in_one_form(rule, self._schema)
         there = self.rules.get(rule.rule_id)
-        if there is not None and not needs_put({rule.rule_id: in_one_form(there, self._schema)}, rule):
+        if there is not None and not needs_put(in_one_form(there, self._schema), rule):
             return []
         return [self._replace(change, rule)]
 
