@@ -313,14 +313,7 @@ def _text_function(expression: Expression, row: _Row) -> _Found:
     found = [_value(operand, row) for operand in expression.operands]
     written = [frozenset([int(value.lower)]) if isinstance(value, Interval) else value for value in found]
     if operator in CHANGED_TEXTS:
-        change = CHANGED_TEXTS[operator]
-        takes_text = (0, *range(1, len(written))) if operator == "concat" else (0,)
-        return _each(
-            lambda *values: change(
-                *(pa.scalar(value) if at in takes_text else value for at, value in enumerate(values))
-            ).as_py(),
-            *written,
-        )
+        return _each(lambda first, *others: CHANGED_TEXTS[operator](pa.scalar(first), *others).as_py(), *written)
     digits = COMPARED_TEXTS[operator][1]
     numbers = _each(lambda *texts: compared_texts(operator, *map(pa.scalar, texts)).as_py(), *written)
     return _hull(None if number is None else scaled_down(number, digits) for number in numbers or ())

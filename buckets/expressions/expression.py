@@ -290,18 +290,14 @@ _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def normalise(expression: Expression) -> Expression:
-    """Return a condition in its one form."""
-    return _condition(expression, is_negated=False)
-
-
-def _condition(expression: Expression, is_negated: bool) -> Expression:
+def normalise(expression: Expression, is_negated: bool = False) -> Expression:
+    """Return a condition, or what is true where it is false, in its one form."""
     operator, operands = expression.operator, expression.operands
     if operator == "not":
-        return _condition(operands[0], not is_negated)
+        return normalise(operands[0], not is_negated)
     if operator in ("and", "or"):
         joined = {"and": "or", "or": "and"}[operator] if is_negated else operator
-        return _joined(joined, [_condition(operand, is_negated) for operand in operands], expression.at)
+        return _joined(joined, [normalise(operand, is_negated) for operand in operands], expression.at)
     if operator in COMPARISONS:
         return _comparison(expression, is_negated)
     if operator == "in":
@@ -317,7 +313,7 @@ def _condition(expression: Expression, is_negated: bool) -> Expression:
 def _value(expression: Expression) -> Expression:
     operator = expression.operator
     if operator in ("and", "or", "not", "in", *COMPARISONS):
-        return _condition(expression, is_negated=False)
+        return normalise(expression)
     operands = tuple(map(_value, expression.operands))
     if operator in ("concat", "greatest", "least"):
         operands = tuple(_chain(Expression(operator, operands), operator))

@@ -81,7 +81,6 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
 }
 _PARTS: Final = ("expression", "start", "length", "delimiter", "part_index", "replacement", "decimals")
 """What sqlglot calls operands of functions beside `this` and `expressions`, in the order of each function."""
-_OTHER_WORDS: Final = {TokenType.DAMP: "AND"}
 _LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^\\'\"nrt%_])", re.DOTALL)
 _ALLOWED = (
     f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, {', '.join(PATTERN_TESTS.values())}, IS NULL, CASE, "
@@ -122,9 +121,8 @@ def _check_tokens(tokens: list[Token], text: str) -> None:
     """See that there is nothing of other languages, and that all brackets are closed."""
     opened: list[int] = []
     for token in tokens:
-        if token.token_type in _OTHER_WORDS:
-            written = text[token.start : token.end + 1]
-            message = f"{written} is not SQL here; write {_OTHER_WORDS[token.token_type]}"
+        if token.token_type == TokenType.DAMP:
+            message = f"{text[token.start : token.end + 1]} is not SQL here; write AND"
             raise ExpressionError(message, token.start)
         if token.token_type == TokenType.L_PAREN:
             opened.append(token.start)

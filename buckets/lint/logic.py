@@ -252,11 +252,6 @@ class Facts:
         return None
 
 
-def negation(condition: Expression) -> Expression:
-    """Return what is true where a condition is false."""
-    return normalise(Expression("not", (condition,)))
-
-
 def may_hold(condition: Expression, facts: Facts) -> bool:
     """Return whether a condition in its one form can be true; False is certain."""
     return given(condition, facts) is not None
@@ -264,7 +259,7 @@ def may_hold(condition: Expression, facts: Facts) -> bool:
 
 def never_false(condition: Expression, facts: Facts) -> bool:
     """Return whether a condition is certain to be true or NULL."""
-    return not may_hold(negation(condition), facts)
+    return not may_hold(normalise(condition, is_negated=True), facts)
 
 
 def always_holds(condition: Expression, facts: Facts) -> bool:
@@ -321,7 +316,8 @@ def implies(condition: Expression, other: Expression, facts: Facts) -> bool:
     where_true = given(condition, facts)
     if where_true is None or None in truths(other, where_true):
         return False
-    return not may_hold(normalise(Expression("and", (condition, negation(other)))), facts)
+    negation = normalise(other, is_negated=True)
+    return not may_hold(normalise(Expression("and", (condition, negation))), facts)
 
 
 def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Domain]]:

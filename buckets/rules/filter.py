@@ -23,7 +23,7 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.expression import THIS, Expression, conjuncts, to_sql
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, finite_decimal, format_scaled, parse_decimal, to_scaled
-from buckets.printable import quoted
+from buckets.printable import quoted, value_text
 from buckets.rules.condition import (
     SqlFilter,
     as_mapping,
@@ -53,10 +53,8 @@ Filter = tuple[Condition, ...] | SqlFilter
 
 
 def _text(value: Any, field: str) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, str | int | float):
-        return str(value)
+        return value_text(value)
     raise _fault(field, f"{value!r} is not a value; write a string, a number, true or false")
 
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from buckets.duration import format_duration
 from buckets.events.schema import AttributeType, EventSchema
 from buckets.moment import Moment, brief_time_text, exact_time_text, moment_ms
-from buckets.printable import one_line, short_line
+from buckets.printable import one_line, short_line, value_text
 from buckets.validation import Checked
 
 
@@ -115,8 +115,7 @@ def held_by(policies: Iterable[AlertPolicy[Any]], fired: FiredAt, state: RuleSta
 
 def key_texts(key: Mapping[str, str | int | bool]) -> KeyTexts:
     """Return the values of a key as text: numbers may have been written so, as in YAML."""
-    values = (key[field] for field in sorted(key))
-    return tuple(("true" if value else "false") if isinstance(value, bool) else str(value) for value in values)
+    return tuple(value_text(key[field]) for field in sorted(key))
 
 
 MOST_SNOOZES = 1000
