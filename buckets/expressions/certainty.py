@@ -228,12 +228,11 @@ def _comparison(expression: Expression, row: _Row) -> Truths:
 
 def _of_numbers(operator: str, first: Interval, second: Interval) -> Truths:
     may_be_null = first.may_be_null or second.may_be_null
+    holds = COMPARISONS[operator]
+    if operator in ("<", "<="):
+        return _set_of(holds(first.lower, second.upper), not holds(first.upper, second.lower), may_be_null)
     if operator in (">", ">="):
-        first, second, operator = second, first, "<" if operator == ">" else "<="
-    if operator == "<":
-        return _set_of(first.lower < second.upper, first.upper >= second.lower, may_be_null)
-    if operator == "<=":
-        return _set_of(first.lower <= second.upper, first.upper > second.lower, may_be_null)
+        return _set_of(holds(first.upper, second.lower), not holds(first.lower, second.upper), may_be_null)
     may_be_equal = first.lower <= second.upper and second.lower <= first.upper
     may_differ = first.lower != second.upper or first.upper != second.lower
     may_be_true, may_be_false = (may_be_equal, may_differ) if operator == "=" else (may_differ, may_be_equal)

@@ -16,6 +16,7 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import COMPARISONS, THIS, Expression, ExpressionError, Kind, normalise, to_sql
 from buckets.expressions.number_functions import Numbers
+from buckets.expressions.wording import check_condition, in_words
 from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
 from buckets.lists.keys import KeyForm
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
@@ -99,7 +100,6 @@ def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check:
     `others` are the kinds of names that are no fields of the event, and `check` looks at what is no condition.
     """
     from buckets.expressions.parser import parse_expression
-    from buckets.expressions.wording import check_condition
 
     kinds = {**kinds_in(schema), **others}
     try:
@@ -210,7 +210,6 @@ ConditionField = Annotated[
 def condition_words(when: SqlFilter, words: Mapping[str, str] | None = None) -> str:
     """Return a condition in English, in the order in which it was written; `words` stand for names in it."""
     from buckets.expressions.parser import parse_expression
-    from buckets.expressions.wording import in_words
 
     return in_words(parse_expression(when.text), words)
 

@@ -21,6 +21,7 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.evaluation import computed
 from buckets.expressions.expression import ExpressionError
 from buckets.expressions.number_functions import Numbers
+from buckets.expressions.wording import check_score, value_in_words
 from buckets.lists.index import ListsAt
 from buckets.numbers.fixed_point import half_to_even
 from buckets.printable import short_line
@@ -71,15 +72,11 @@ Score = Annotated[
 
 def score_words(score: int | SqlScore, words: Mapping[str, str] | None = None) -> str:
     """Return a score in English; `words` stand for names in it."""
-    from buckets.expressions.wording import value_in_words
-
     return value_in_words(score.expression, words) if isinstance(score, SqlScore) else f"{score:,}"
 
 
 def check_score_fits(score: SqlScore, features: Mapping[str, ValueKind], schema: EventSchema) -> None:
     """See that a score fits the event schema and the features, as `check_condition_fits` does for a condition."""
-    from buckets.expressions.wording import check_score
-
     check_fits(score, features, schema, check_score, lambda *given: scores(score, *given))
 
 
