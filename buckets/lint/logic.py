@@ -332,7 +332,7 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
         ):
             domain = facts.of(term).narrowed(operator, literal.value)
             yield term, _of_text_function(term, domain)
-    elif operator == "in" and all(literal.is_literal for literal in operands[1:]):
+    elif operator == "in":
         domain = facts.of(operands[0]).one_of(frozenset(literal.value for literal in operands[1:]))
         yield operands[0], _of_text_function(operands[0], domain)
     elif operator == "is_null":
@@ -341,7 +341,7 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
         inner = operands[0]
         if inner.operator == "is_null":
             yield inner.operands[0], facts.of(inner.operands[0]).known
-        elif inner.operator == "in" and all(literal.is_literal for literal in inner.operands[1:]):
+        elif inner.operator == "in":
             term, *others = inner.operands
             yield term, facts.of(term).none_of(frozenset(literal.value for literal in others))
         elif inner.operator in PATTERN_TESTS:

@@ -302,8 +302,12 @@ class Code:
 
     @cached_property
     def page(self) -> str:
-        """Its page as Markdown, with an example that has the finding and one that is mended."""
-        return (files("buckets.lint") / "pages" / f"{self.code}.md").read_text(encoding="utf-8")
+        """Its page as Markdown, with an example that has the finding, one that is mended, and how to silence it."""
+        written = (files("buckets.lint") / "pages" / f"{self.code}.md").read_text(encoding="utf-8")
+        text, _, reason = written.partition("\nSilence: ")
+        way = f"```\nsilence: {{{self.code}: {reason.strip()}}}\n```"
+        way = way if reason else "It cannot be silenced: it is about a silence."
+        return f"{text}\n## How to silence it\n\n{way}\n"
 
     @property
     def title(self) -> str:
