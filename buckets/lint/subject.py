@@ -338,8 +338,3 @@ class Finding:
     rule_id: str  # in which rule
     path: Location  # in which of its fields, as in `("features", "recent", "window")`
     message: str  # what, why, and what to do, in one line
-
-    @property
-    def said_by(self) -> set[tuple[str, str]]:
-        """Findings that say the same and more, by rule and code."""
-        return {(self.rule_id, code) for code in self.code.said_by}
