@@ -258,8 +258,8 @@ def changes_between(before: Iterable[Rule], after: Iterable[Rule], **said: Any) 
     old = {rule.rule_id: rule for rule in before}
     new = {rule.rule_id: rule for rule in after if rule.state != "DELETE"}
     gone = [RuleChange(change="delete", rule_id=rule_id, **said) for rule_id in old if rule_id not in new]
-    put = [RuleChange(change="put", rule=rule, **said) for rule in new.values() if needs_put(old.get(rule.rule_id), rule)]
-    return gone + put
+    put = (rule for rule_id, rule in new.items() if needs_put(old.get(rule_id), rule))
+    return gone + [RuleChange(change="put", rule=rule, **said) for rule in put]
 
 
 def needs_put(there: Rule | None, rule: Rule) -> bool:

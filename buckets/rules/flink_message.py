@@ -14,12 +14,11 @@ from pydantic.alias_generators import to_camel
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import THIS
 from buckets.printable import blank_letter, misleading_character, short_line, unseen_character
-from buckets.rules.condition import SqlFilter, check_condition_fits
+from buckets.rules.condition import SqlFilter, SqlScore, check_condition_fits, check_score_fits
 from buckets.rules.feature import ALERT_FIELDS, Limit, Operator, alert_schema, field_kind, schema_on
 from buckets.rules.filter import Filter, canonical_filter, check_this_filter, filter_fields
 from buckets.rules.role import AS, asked_field, counted_field, fields_of
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
-from buckets.rules.score import SqlScore, check_score_fits
 from buckets.validation import Checked, Location, field_name, first_fault
 
 Fault = tuple[Location, str]  # The location of a field in a rule, and what is wrong with it

@@ -29,7 +29,15 @@ from buckets.expressions.expression import LIST_NAME, RULES_LIST, Expression
 from buckets.moment import Moment, brief_time_text, moment_ms, moment_text
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.printable import capitalised, one_line, short_line
-from buckets.rules.condition import ConditionField, SqlFilter, condition_fields, condition_words
+from buckets.rules.condition import (
+    ConditionField,
+    Score,
+    SqlFilter,
+    SqlScore,
+    condition_fields,
+    condition_words,
+    score_words,
+)
 from buckets.rules.feature import (
     FIELDS,
     SHORT_LOCATIONS,
@@ -48,7 +56,6 @@ from buckets.rules.feature import (
 from buckets.rules.filter import Filter, FilterField, describe_filter, field_of, filter_fields, filter_lists
 from buckets.rules.policies import MOST_SNOOZES, POLICIES, AlertPolicy, Snooze
 from buckets.rules.role import asked_field, counted_field, has_roles, over_alerts
-from buckets.rules.score import Score, SqlScore, score_words
 from buckets.rules.window import Window
 from buckets.validation import Checked
 
