@@ -62,15 +62,19 @@ class SqlFilter:
         return list(dict.fromkeys([*self.expression.fields(), *times]))
 
 
-@lru_cache(maxsize=65_536)
-def parse_sql_filter(text: str) -> SqlFilter:
-    """Read a condition in SQL; ValueError says at which column it cannot be read."""
+def _parsed(text: str) -> Expression:
     from buckets.expressions.parser import parse_expression
 
     try:
-        return SqlFilter(normalise(parse_expression(text)), text)
+        return parse_expression(text)
     except ExpressionError as error:
         raise ValueError(error.located(text)) from None
+
+
+@lru_cache(maxsize=65_536)
+def parse_sql_filter(text: str) -> SqlFilter:
+    """Read a condition in SQL; ValueError says at which column it cannot be read."""
+    return SqlFilter(normalise(_parsed(text)), text)
 
 
 def one_form(where: SqlFilter) -> str:
@@ -105,18 +109,16 @@ def _check(text: str, schema_json: str) -> None:
 Check: TypeAlias = Callable[[Expression, Mapping[str, Kind]], None]
 
 
-def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check: Check | None = None) -> None:
+def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check: Check = check_condition) -> None:
     """See that the kinds of a condition's parts go together; ValueError says at which column they do not.
 
-    `others` are the kinds of names that are no fields of the event, and `check` looks at what is no condition.
+    `others` are the kinds of names that are no fields of the event, and `check` another one for what is no condition.
     """
-    from buckets.expressions.parser import parse_expression
-
+    expression = _parsed(text)
     kinds = {**kinds_in(schema), **others}
     try:
-        expression = parse_expression(text)
         _check_quotes(expression, text, kinds)
-        (check or check_condition)(expression, kinds)
+        check(expression, kinds)
     except ExpressionError as error:
         raise ValueError(error.located(text)) from None
 
@@ -220,9 +222,7 @@ ConditionField = Annotated[
 
 def condition_words(when: SqlFilter, words: Mapping[str, str] | None = None) -> str:
     """Return a condition in English, in the order in which it was written; `words` stand for names in it."""
-    from buckets.expressions.parser import parse_expression
-
-    return in_words(parse_expression(when.text), words)
+    return in_words(_parsed(when.text), words)
 
 
 def condition_fields(when: SqlFilter, features: Collection[str]) -> list[str]:
@@ -235,14 +235,14 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, ValueKind], sch
 
     Features are given by name, each with what its values are.
     """
-    check_fits(when, features, schema, None, lambda *given: holds(when, *given))
+    check_fits(when, features, schema, check_condition, lambda *given: holds(when, *given))
 
 
 def check_fits(
     when: SqlFilter,
     features: Mapping[str, ValueKind],
     schema: EventSchema,
-    check: Check | None,
+    check: Check,
     evaluate: Callable[..., object],
 ) -> None:
     """See that something over fields and features fits these; `evaluate` is given what `holds` is."""
@@ -294,12 +294,7 @@ class SqlScore(SqlFilter):
 @lru_cache(maxsize=65_536)
 def parse_score(text: str) -> SqlScore:
     """Read a score in SQL; ValueError says at which column it cannot be read."""
-    from buckets.expressions.parser import parse_expression
-
-    try:
-        return SqlScore(parse_expression(text), text)
-    except ExpressionError as error:
-        raise ValueError(error.located(text)) from None
+    return SqlScore(_parsed(text), text)
 
 
 def _read_score(written: Any) -> int | SqlScore:
