@@ -100,19 +100,22 @@ def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any
 
 @lru_cache(maxsize=65_536)
 def _check(text: str, schema_json: str) -> None:
-    schema = EventSchema.model_validate_json(schema_json)
-    check_sql(text, {}, schema)
-    where = parse_sql_filter(text)
-    try_out(where, schema, lambda columns: matches_sql(where, columns, schema, empty_lists(where)))
+    check_filter(parse_sql_filter(text), EventSchema.model_validate_json(schema_json))
+
+
+def check_filter(where: SqlFilter, schema: EventSchema) -> None:
+    """See that a filter fits an event schema and can be evaluated; ValueError says what does not."""
+    _check_sql(where.text, {}, schema, check_condition)
+    _try_out(where, schema, lambda columns: matches_sql(where, columns, schema, _empty_lists(where)))
 
 
 Check: TypeAlias = Callable[[Expression, Mapping[str, Kind]], None]
 
 
-def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check: Check = check_condition) -> None:
-    """See that the kinds of a condition's parts go together; ValueError says at which column they do not.
+def _check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check: Check) -> None:
+    """See that the kinds of its parts go together; ValueError says at which column they do not.
 
-    `others` are the kinds of names that are no fields of the event, and `check` another one for what is no condition.
+    `others` are the kinds of names that are no fields of the event.
     """
     expression = _parsed(text)
     kinds = {**kinds_in(schema), **others}
@@ -133,12 +136,12 @@ def _check_quotes(expression: Expression, text: str, names: Collection[str]) -> 
         _check_quotes(operand, text, names)
 
 
-def empty_lists(where: SqlFilter) -> Lists:
+def _empty_lists(where: SqlFilter) -> Lists:
     """Return the lists that a condition looks into, all of them empty."""
     return {name: ListIndex.of({}, KeyForm(parts)) for name, parts in sorted(where.list_keys)}
 
 
-def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
+def _try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
     """Evaluate a condition on extreme events; ValueError if it fails, which would stop a batch for good."""
     columns = extreme_columns(schema.attributes, schema.measures, schema.arrays)
     times_ms = [schema.event_time.earliest_ms, 0, 1, schema.event_time.latest_ms - 1]
@@ -235,10 +238,10 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, ValueKind], sch
 
     Features are given by name, each with what its values are.
     """
-    check_fits(when, features, schema, check_condition, lambda *given: holds(when, *given))
+    _check_fits(when, features, schema, check_condition, lambda *given: holds(when, *given))
 
 
-def check_fits(
+def _check_fits(
     when: SqlFilter,
     features: Mapping[str, ValueKind],
     schema: EventSchema,
@@ -246,7 +249,7 @@ def check_fits(
     evaluate: Callable[..., object],
 ) -> None:
     """See that something over fields and features fits these; `evaluate` is given what `holds` is."""
-    check_sql(when.text, {**features}, schema, check)
+    _check_sql(when.text, {**features}, schema, check)
     for test in when.expression.list_tests():
         feature = next((name for name in test.operands[0].fields() if name in features), None)
         if feature is not None:
@@ -260,13 +263,13 @@ def check_fits(
         # Averages and variances have more digits than any measure, and pass 64 bits.
         scaled = np.array([0, INT64_MIN * 10**30, 0, INT64_MAX * 10**30], object)
         extremes[name] = Numbers(scaled, 30, 2**63 * 10**30, np.array([False, True, True, True]))
-    named, lists = condition_fields(when, features), empty_lists(when)
+    named, lists = condition_fields(when, features), _empty_lists(when)
 
     def tried(columns: Mapping[str, pa.Array]) -> object:
         at = ListsAt(lists, columns[schema.event_time.field].to_numpy())
         return evaluate({name: columns[name] for name in named}, extremes, schema, EXTREMES, at)
 
-    try_out(when, schema, tried)
+    _try_out(when, schema, tried)
 
 
 def holds(
@@ -327,7 +330,7 @@ def score_words(score: int | SqlScore, words: Mapping[str, str] | None = None) -
 
 def check_score_fits(score: SqlScore, features: Mapping[str, ValueKind], schema: EventSchema) -> None:
     """See that a score fits the event schema and the features, as `check_condition_fits` does for a condition."""
-    check_fits(score, features, schema, check_score, lambda *given: scores(score, *given))
+    _check_fits(score, features, schema, check_score, lambda *given: scores(score, *given))
 
 
 def scores(

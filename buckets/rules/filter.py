@@ -24,16 +24,7 @@ from buckets.expressions.expression import THIS, Expression, conjuncts, to_sql
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, finite_decimal, format_scaled, parse_decimal, to_scaled
 from buckets.printable import quoted, value_text
-from buckets.rules.condition import (
-    SqlFilter,
-    as_mapping,
-    check_sql,
-    empty_lists,
-    matches_sql,
-    one_form,
-    parse_sql_filter,
-    try_out,
-)
+from buckets.rules.condition import SqlFilter, as_mapping, check_filter, matches_sql, one_form, parse_sql_filter
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
@@ -324,5 +315,4 @@ def check_this_filter(where: SqlFilter, schema: EventSchema) -> None:
             message = f"{name}: no such attribute or measure in event schema {schema.name!r}"
         if message:
             raise ValueError(message)
-    check_sql(where.text, {}, both)
-    try_out(where, both, lambda columns: matches_sql(where, columns, both, empty_lists(where)))
+    check_filter(where, both)
