@@ -140,10 +140,8 @@ def _any_element(test: Expression, elements: list[Element], row: _Row) -> Truths
 
 
 def _junction(expression: Expression, row: _Row) -> Truths:
-    found = _truths(expression.operands[0], row)
-    for operand in expression.operands[1:]:
-        found = _joined(expression.operator, found, _truths(operand, row))
-    return found
+    truths = (_truths(operand, row) for operand in expression.operands)
+    return functools.reduce(functools.partial(_joined, expression.operator), truths)
 
 
 @functools.cache
