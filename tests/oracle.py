@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from buckets.config.engine import Precision
-from buckets.rules.feature import Window
 from buckets.rules.rule import Rule
+from buckets.rules.window import Window
 from tests.core.aggregates.oracle import oracles
 
 COMPARE = {

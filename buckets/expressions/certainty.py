@@ -17,22 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.expressions.evaluation import part_of_time
-from buckets.expressions.expression import (
-    COMPARISONS,
-    LIST_TESTS,
-    NUMBER_FUNCTIONS,
-    PATTERN_TESTS,
-    TIME_PARTS,
-    Expression,
-)
+from buckets.expressions.expression import COMPARISONS, LIST_TESTS, PATTERN_TESTS, TIME_PARTS, Expression
 from buckets.expressions.number_functions import (
     FASTEST_KMH,
-    OF_ONE_NUMBER,
+    OF_NUMBERS,
     ZERO,
     Interval,
     absolute,
     add,
-    call,
     constant,
     divide,
     multiply,
@@ -148,10 +140,8 @@ def _any_element(test: Expression, elements: list[Element], row: _Row) -> Truths
 
 
 def _junction(expression: Expression, row: _Row) -> Truths:
-    found = _truths(expression.operands[0], row)
-    for operand in expression.operands[1:]:
-        found = _joined(expression.operator, found, _truths(operand, row))
-    return found
+    truths = (_truths(operand, row) for operand in expression.operands)
+    return functools.reduce(functools.partial(_joined, expression.operator), truths)
 
 
 @functools.cache
@@ -168,8 +158,7 @@ def _not(expression: Expression, row: _Row) -> Truths:
     return frozenset(None if truth is None else not truth for truth in _truths(expression.operands[0], row))
 
 
-def _is_null(expression: Expression, row: _Row) -> Truths:
-    found = _value(expression.operands[0], row)
+def _is_null(found: _Found) -> Truths:
     if isinstance(found, Interval):
         return _set_of(found.may_be_null, True, False)
     if isinstance(found, frozenset):
@@ -237,12 +226,11 @@ def _comparison(expression: Expression, row: _Row) -> Truths:
 
 def _of_numbers(operator: str, first: Interval, second: Interval) -> Truths:
     may_be_null = first.may_be_null or second.may_be_null
+    holds = COMPARISONS[operator]
+    if operator in ("<", "<="):
+        return _set_of(holds(first.lower, second.upper), not holds(first.upper, second.lower), may_be_null)
     if operator in (">", ">="):
-        first, second, operator = second, first, "<" if operator == ">" else "<="
-    if operator == "<":
-        return _set_of(first.lower < second.upper, first.upper >= second.lower, may_be_null)
-    if operator == "<=":
-        return _set_of(first.lower <= second.upper, first.upper > second.lower, may_be_null)
+        return _set_of(holds(first.upper, second.lower), not holds(first.lower, second.upper), may_be_null)
     may_be_equal = first.lower <= second.upper and second.lower <= first.upper
     may_differ = first.lower != second.upper or first.upper != second.lower
     may_be_true, may_be_false = (may_be_equal, may_differ) if operator == "=" else (may_differ, may_be_equal)
@@ -262,11 +250,7 @@ def _coalesce(expression: Expression, row: _Row) -> _Found:
     found: _Found = None
     for operand in expression.operands:
         found = _first_of(found, _value(operand, row))
-        if isinstance(found, Interval | frozenset):
-            may_be_null = found.may_be_null if isinstance(found, Interval) else None in found
-        else:
-            may_be_null = found is None
-        if not may_be_null:
+        if True not in _is_null(found):
             break
     return found
 
@@ -326,14 +310,7 @@ def _text_function(expression: Expression, row: _Row) -> _Found:
     found = [_value(operand, row) for operand in expression.operands]
     written = [frozenset([int(value.lower)]) if isinstance(value, Interval) else value for value in found]
     if operator in CHANGED_TEXTS:
-        change = CHANGED_TEXTS[operator]
-        takes_text = (0, *range(1, len(written))) if operator == "concat" else (0,)
-        return _each(
-            lambda *values: change(
-                *(pa.scalar(value) if at in takes_text else value for at, value in enumerate(values))
-            ).as_py(),
-            *written,
-        )
+        return _each(lambda first, *others: CHANGED_TEXTS[operator](pa.scalar(first), *others).as_py(), *written)
     digits = COMPARED_TEXTS[operator][1]
     numbers = _each(lambda *texts: compared_texts(operator, *map(pa.scalar, texts)).as_py(), *written)
     return _hull(None if number is None else scaled_down(number, digits) for number in numbers or ())
@@ -343,18 +320,10 @@ def _hull(numbers: Iterable[Decimal | None]) -> _Found:
     return _any_of(None if number is None else point(number) for number in numbers)
 
 
-def _rounded(expression: Expression, row: _Row) -> Interval | None:
-    number, *digits = expression.operands
-    found = _value(number, row)
-    if found is None:
-        return None
-    places = [int(str(each.value)) for each in digits]
-    return rising(lambda number: rounded(number, *places), found)
-
-
-def _of_one(expression: Expression, row: _Row) -> _Found:
-    operand = _value(expression.operands[0], row)
-    return None if operand is None else _OF_ONE[expression.operator](operand)
+def _computed(expression: Expression, row: _Row) -> _Found:
+    """Return what may come out of a function that is NULL if one of its operands is."""
+    operands = [_value(operand, row) for operand in expression.operands]
+    return None if None in operands else _COMPUTE[expression.operator](*operands)
 
 
 def _part_of_time(expression: Expression, row: _Row) -> _Found:
@@ -367,65 +336,53 @@ def _part_of_time(expression: Expression, row: _Row) -> _Found:
     return _of_row(part_of_time(expression.operator, pa.scalar(clock_ms, pa.timestamp("ms"))).as_py())
 
 
-def _arithmetic(expression: Expression, row: _Row) -> Interval | None:
-    first, second = _value(expression.operands[0], row), _value(expression.operands[1], row)
-    return None if first is None or second is None else _COMPUTE[expression.operator](first, second)
-
-
-def _number_function(expression: Expression, row: _Row) -> Interval | None:
-    operands: list[Interval | None] = [_value(operand, row) for operand in expression.operands]
-    known = [operand for operand in operands if operand is not None]
-    if len(known) < len(operands):
-        return None
-    if expression.operator == "geo_speed_kmh":
-        return _geo_speed_kmh(known)
-    return divide(known[0] if expression.operator == "ratio" else subtract(known[0], known[1]), known[-1])
-
-
-def _geo_speed_kmh(operands: list[Interval]) -> Interval | None:
+def _geo_speed_kmh(*operands: Interval) -> Interval | None:
     if not all(operand.is_exact for operand in operands):
         return Interval(ZERO, FASTEST_KMH, may_be_null=True)
-    speed = call("geo_speed_kmh", [constant(operand.lower) for operand in operands])
+    speed = OF_NUMBERS["geo_speed_kmh"](*(constant(operand.lower) for operand in operands))
     if not speed.valid:
         return None
     exact = scaled_down(int(speed.scaled), speed.scale)
     return Interval(exact, exact, any(operand.may_be_null for operand in operands))
 
 
-_COMPUTE: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
+def _rounded(number: Interval, *digits: Interval) -> Interval | None:
+    return rising(lambda each: rounded(each, *(int(places.lower) for places in digits)), number)
+
+
+_COMPUTE: Final[dict[str, Callable[..., _Found]]] = {
     "+": add,
     "-": subtract,
     "*": multiply,
     "/": divide,
     "%": remainder,
-}
-_OF_ONE: Final[dict[str, Callable[[Any], Any]]] = {
-    "length": lambda texts: _hull(None if text is None else Decimal(len(text)) for text in texts),
-    "array_size": lambda elements: point(len(elements)),
-    "sqrt": lambda number: rising(OF_ONE_NUMBER["sqrt"], number, ZERO),
-    "ln": lambda number: rising(OF_ONE_NUMBER["ln"], number, -_INFINITY),
-    "negate": negated,
     "abs": absolute,
+    "array_size": lambda elements: point(len(elements)),
+    "geo_speed_kmh": _geo_speed_kmh,
+    "length": lambda texts: _hull(None if text is None else Decimal(len(text)) for text in texts),
+    "ln": lambda number: rising(OF_NUMBERS["ln"], number, -_INFINITY),
+    "negate": negated,
+    "ratio": divide,
+    "round": _rounded,
+    "sqrt": lambda number: rising(OF_NUMBERS["sqrt"], number, ZERO),
+    "zscore": lambda x, mean, deviation: divide(subtract(x, mean), deviation),
 }
-"""What operators make of one operand that is not NULL."""
+"""What operators and functions make of operands of which none is NULL for sure."""
 _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(("text", "number", "boolean"), lambda expression, row: _of_row(expression.value)),
     "field": _field,
     **dict.fromkeys(("and", "or"), _junction),
     "not": _not,
-    "is_null": _is_null,
+    "is_null": lambda expression, row: _is_null(_value(expression.operands[0], row)),
     **dict.fromkeys(PATTERN_TESTS, _pattern),
     "in": _membership,
     **dict.fromkeys(LIST_TESTS, _list_test),
     **dict.fromkeys(COMPARISONS, _comparison),
-    **dict.fromkeys(_COMPUTE, _arithmetic),
-    **dict.fromkeys(NUMBER_FUNCTIONS, _number_function),
+    **dict.fromkeys(_COMPUTE, _computed),
     "coalesce": _coalesce,
     "case": _case,
     **dict.fromkeys(("greatest", "least"), _greatest),
     **dict.fromkeys((*CHANGED_TEXTS, *COMPARED_TEXTS), _text_function),
-    "round": _rounded,
     "zone": lambda expression, row: _value(expression.operands[0], row),
     **dict.fromkeys(TIME_PARTS, _part_of_time),
-    **dict.fromkeys(_OF_ONE, _of_one),
 }

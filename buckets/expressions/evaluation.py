@@ -3,8 +3,9 @@
 `number_functions` computes with the numbers, `text_functions` with the texts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial, reduce
 from typing import Any, Final
 
 import numpy as np
@@ -12,13 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.arrays import Flags
-from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, PATTERN_TESTS, TIME_PARTS, Expression
+from buckets.expressions.expression import LIST_TESTS, PATTERN_TESTS, TIME_PARTS, Expression
 from buckets.expressions.number_functions import (
-    OF_ONE_NUMBER,
+    OF_NUMBERS,
     Numbers,
-    arithmetic,
-    as_wide,
-    call,
     compared,
     constant,
     first_where,
@@ -26,7 +24,6 @@ from buckets.expressions.number_functions import (
     numbers,
     on_grid,
     rounded,
-    sized,
     texts_of,
 )
 from buckets.expressions.text_functions import CHANGED_TEXTS, COMPARED_TEXTS, compared_texts, match
@@ -55,7 +52,7 @@ def matching(
     Columns are Arrow arrays of texts, booleans or timestamps, `Numbers`, or lists of texts, booleans or whole numbers.
     Lists, as they are at the rows, are only needed where the condition looks into one.
     """
-    found = _Evaluation(columns, rows, lists).condition(expression)
+    found = _Evaluation(columns, rows, lists).value(expression)
     if isinstance(found, pa.Scalar):
         return pa.array(np.full(rows, found.as_py() is True))
     return found.fill_null(False) if found.null_count else found
@@ -79,35 +76,38 @@ class _Evaluation:
     def __init__(self, columns: Mapping[str, Any], rows: int, lists: ListsAt | None) -> None:
         self._columns, self._rows, self._lists = columns, rows, lists
 
-    def condition(self, expression: Expression) -> Any:
-        """Return a condition as an Arrow boolean array or scalar; NULL is unknown."""
+    def value(self, expression: Expression) -> Any:
+        """Return any expression: `Numbers`, or an Arrow array or scalar; a condition is NULL where it is unknown."""
         operator, operands = expression.operator, expression.operands
-        if expression.tests_elements and isinstance(self._columns[str(operands[0].value)], pa.ListArray):
-            return self._any_element(expression)
-        if operator == "boolean":
-            return pa.scalar(expression.value, pa.bool_())
         if operator == "field":
             return self._columns[str(expression.value)]
+        if operator == "number":
+            assert isinstance(expression.value, Decimal)
+            return constant(expression.value)
+        if operator in ("boolean", "text"):
+            return pa.scalar(expression.value, pa.bool_() if operator == "boolean" else pa.string())
+        if expression.tests_elements and isinstance(self._columns[str(operands[0].value)], pa.ListArray):
+            return self._any_element(expression)
         if operator in ("and", "or"):
-            joins = pc.and_kleene if operator == "and" else pc.or_kleene
-            found = self.condition(operands[0])
-            for operand in operands[1:]:
-                found = joins(found, self.condition(operand))
-            return found
-        if operator == "not":
-            return pc.invert(self.condition(operands[0]))
-        if operator == "is_null":
-            return self._is_null(operands[0])
+            return reduce(pc.and_kleene if operator == "and" else pc.or_kleene, map(self.value, operands))
+        if operator in _OF_VALUES:
+            return _OF_VALUES[operator](*map(self.value, operands))
+        if operator in CHANGED_TEXTS:
+            return self._changed(expression)
         if operator in PATTERN_TESTS:
             return match(operator, self.value(operands[0]), str(expression.value))
-        if operator == "in":
-            return self._membership(expression)
-        if operator == "in_list":
-            return self._listed().contain(str(expression.value), len(expression.key_parts), self._key(operands[0]))
-        if operator == "coalesce":
-            return pc.coalesce(*map(self.condition, operands))
+        if operator == "zone":
+            return _on_clock(self.value(operands[0]), str(expression.value))
+        if operator == "round":
+            return rounded(self.value(operands[0]), *(int(str(digits.value)) for digits in operands[1:]))
         if operator == "case":
             return self._case(expression)
+        if operator == "is_null":
+            return self._is_null(operands[0])
+        if operator == "in":
+            return self._membership(expression)
+        if operator in LIST_TESTS:
+            return self._looked_up(expression)
         return self._comparison(expression)
 
     def _any_element(self, test: Expression) -> pa.BooleanArray:
@@ -117,62 +117,12 @@ class _Evaluation:
         rows, is_number = rows_of_elements(lists), pa.types.is_integer(elements.type)
         lists_at = None if self._lists is None else self._lists.take(rows)
         columns = {name: _from_arrow(elements) if is_number else elements}
-        found = _Evaluation(columns, len(elements), lists_at).condition(test)
+        found = _Evaluation(columns, len(elements), lists_at).value(test)
         is_true, is_unknown = np.zeros((2, self._rows), np.bool_)
         is_true[rows[found.fill_null(False).to_numpy(zero_copy_only=False)]] = True
         is_unknown[rows[found.is_null().to_numpy(zero_copy_only=False)]] = True
         is_missing = lists.is_null().to_numpy(zero_copy_only=False)
         return pa.array(is_true, mask=(is_unknown & ~is_true) | is_missing)
-
-    def value(self, expression: Expression) -> Any:
-        """Return any expression: `Numbers`, or an Arrow array or scalar."""
-        operator, operands = expression.operator, expression.operands
-        if operator == "number":
-            assert isinstance(expression.value, Decimal)
-            return constant(expression.value)
-        if operator == "text":
-            return pa.scalar(expression.value, pa.string())
-        if operator == "field":
-            return self._columns[str(expression.value)]
-        if operator in CHANGED_TEXTS:
-            return self._changed(expression)
-        if operator in COMPARED_TEXTS:
-            return _from_arrow(compared_texts(operator, *map(self.value, operands)), COMPARED_TEXTS[operator][1])
-        if operator == "length":
-            return _from_arrow(pc.utf8_length(self.value(operands[0])))
-        if operator == "array_size":
-            return _from_arrow(pc.list_value_length(self.value(operands[0])))
-        if operator == "zone":
-            return _on_clock(self.value(operands[0]), str(expression.value))
-        if operator in TIME_PARTS:
-            part = part_of_time(operator, self.value(operands[0]))
-            return part if operator == "date" else _from_arrow(part)
-        if operator in ARITHMETIC:
-            return arithmetic(operator, self._number(operands[0]), self._number(operands[1]))
-        if operator in NUMBER_FUNCTIONS:
-            return call(operator, [self._number(operand) for operand in operands])
-        if operator in ("negate", "abs"):
-            number = self._number(operands[0])
-            wide = as_wide(number, number.largest)
-            changed = -wide if operator == "negate" else np.abs(wide)
-            return Numbers(sized(changed, number.largest), number.scale, number.largest, number.valid)
-        if operator in OF_ONE_NUMBER:
-            return OF_ONE_NUMBER[operator](self._number(operands[0]))
-        if operator == "round":
-            return rounded(self._number(operands[0]), *(int(str(digits.value)) for digits in operands[1:]))
-        if operator == "coalesce":
-            return self._coalesce(operands)
-        if operator in ("greatest", "least"):
-            found = [self.value(operand) for operand in operands]
-            if isinstance(found[0], Numbers):
-                return greatest(found, least=operator == "least")
-            return (pc.max_element_wise if operator == "greatest" else pc.min_element_wise)(*found)
-        if operator == "case":
-            return self._case(expression)
-        if operator == "lookup":
-            name, parts, wanted = str(expression.value), len(expression.key_parts), str(operands[1].value)
-            return self._listed().values(name, parts, self._key(operands[0]), wanted)
-        return self.condition(expression)
 
     def _changed(self, expression: Expression) -> Any:
         """Return texts that a function makes; from the second operand on all but those of concat are written out."""
@@ -183,7 +133,7 @@ class _Evaluation:
         return CHANGED_TEXTS[expression.operator](self.value(first), *written)
 
     def _case(self, expression: Expression) -> Any:
-        conditions = [self.condition(when) for when, _ in expression.cases]
+        conditions = [self.value(when) for when, _ in expression.cases]
         found = [self.value(then) for _, then in expression.cases]
         last = [self.value(other) for other in expression.otherwise]
         if isinstance(found[0], Numbers):
@@ -194,9 +144,13 @@ class _Evaluation:
             chosen_value = pc.if_else(pc.fill_null(condition, False), value, chosen_value)
         return chosen_value
 
-    def _listed(self) -> ListsAt:
+    def _looked_up(self, test: Expression) -> Any:
+        """Return whether a list has keys, or which values it has of them."""
         assert self._lists is not None
-        return self._lists
+        name, parts, key = str(test.value), len(test.key_parts), self._key(test.operands[0])
+        if test.operator == "in_list":
+            return self._lists.contain(name, parts, key)
+        return self._lists.values(name, parts, key, str(test.operands[1].value))
 
     def _key(self, expression: Expression) -> pa.Array:
         """Return keys of a list as texts, one a row."""
@@ -208,11 +162,6 @@ class _Evaluation:
         if isinstance(found, pa.Scalar):
             return pa.array([found.as_py()] * self._rows, pa.string())
         return found.cast(pa.string())
-
-    def _number(self, expression: Expression) -> Numbers:
-        found = self.value(expression)
-        assert isinstance(found, Numbers)
-        return found
 
     def _is_null(self, operand: Expression) -> Any:
         found = self.value(operand)
@@ -251,12 +200,6 @@ class _Evaluation:
     def _spread(self, flags: Flags) -> Flags:
         return flags if flags.shape == (self._rows,) else np.broadcast_to(flags, (self._rows,))
 
-    def _coalesce(self, operands: Sequence[Expression]) -> Any:
-        found = [self.value(operand) for operand in operands]
-        if not isinstance(found[0], Numbers):
-            return pc.coalesce(*found)
-        return first_where([number.valid for number in found], found)
-
 
 def part_of_time(operator: str, time: Any) -> Any:
     """Return a part of Arrow timestamps: a number, of weekdays 1 for Sunday as in Spark, or the date in ISO 8601."""
@@ -265,6 +208,11 @@ def part_of_time(operator: str, time: Any) -> Any:
     if operator == "dayofweek":
         return pc.day_of_week(time, count_from_zero=False, week_start=7)
     return pc.call_function(operator, [time])
+
+
+def _part_of_times(operator: str, times: Any) -> Any:
+    part = part_of_time(operator, times)
+    return part if operator == "date" else _from_arrow(part)
 
 
 def _on_clock(times: pa.TimestampArray, zone: str) -> pa.TimestampArray:
@@ -284,3 +232,32 @@ def _from_arrow(column: Any, scale: int = 0) -> Numbers:
     if isinstance(column, pa.Scalar):
         return Numbers(np.asarray(column.as_py() or 0), scale, INT64_MAX, np.asarray(column.is_valid))
     return numbers(column.cast(pa.int64()), scale)
+
+
+def _compared_texts(name: str, first: Any, second: Any) -> Numbers:
+    return _from_arrow(compared_texts(name, first, second), COMPARED_TEXTS[name][1])
+
+
+def _coalesce(*found: Any) -> Any:
+    if isinstance(found[0], Numbers):
+        return first_where([number.valid for number in found], found)
+    return pc.coalesce(*found)
+
+
+def _greatest(operator: str, *found: Any) -> Any:
+    if isinstance(found[0], Numbers):
+        return greatest(found, least=operator == "least")
+    return (pc.max_element_wise if operator == "greatest" else pc.min_element_wise)(*found)
+
+
+_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
+    **OF_NUMBERS,
+    **{name: partial(_compared_texts, name) for name in COMPARED_TEXTS},
+    **{part: partial(_part_of_times, part) for part in TIME_PARTS},
+    **{name: partial(_greatest, name) for name in ("greatest", "least")},
+    "array_size": lambda arrays: _from_arrow(pc.list_value_length(arrays)),
+    "coalesce": _coalesce,
+    "length": lambda texts: _from_arrow(pc.utf8_length(texts)),
+    "not": pc.invert,
+}
+"""What operators and functions make of the values of their operands, whatever expressions these are."""

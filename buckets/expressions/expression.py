@@ -125,35 +125,27 @@ class Expression:
         """Whether it is a value as it is written."""
         return self.operator in ("text", "number", "boolean")
 
-    def fields(self) -> Iterator[str]:
-        """Yield the fields in it, as often as they stand there."""
-        if self.operator == "field":
-            yield str(self.value)
+    def parts(self) -> Iterator["Expression"]:
+        """Yield it and all that is in it, each before what is in that."""
+        yield self
         for operand in self.operands:
-            yield from operand.fields()
+            yield from operand.parts()
 
-    def lists(self) -> Iterator[str]:
-        """Return the lists that it looks into, as often as they stand there."""
-        return (str(test.value) for test in self.list_tests())
+    def fields(self) -> Iterator[str]:
+        """Return the fields in it, as often as they stand there."""
+        return (str(part.value) for part in self.parts() if part.operator == "field")
 
     def list_tests(self) -> Iterator["Expression"]:
-        """Yield its parts that look into a list."""
-        if self.operator in LIST_TESTS:
-            yield self
-        for operand in self.operands:
-            yield from operand.list_tests()
+        """Return its parts that look into a list."""
+        return (part for part in self.parts() if part.operator in LIST_TESTS)
 
 
 WEEKEND: Final = tuple(Expression("number", value=Decimal(day)) for day in (1, 7))  # By `dayofweek`
 
 
-def conjuncts(condition: Expression) -> Iterator[Expression]:
-    """Yield the parts that all have to be true."""
-    if condition.operator == "and":
-        for operand in condition.operands:
-            yield from conjuncts(operand)
-    else:
-        yield condition
+def conjuncts(condition: Expression) -> list[Expression]:
+    """Return the parts that all have to be true."""
+    return _chain(condition, "and")
 
 
 def fault(of: Expression, reason: str) -> ExpressionError:
@@ -207,12 +199,12 @@ def _keywords() -> frozenset[str]:
     )
 
 
+_ESCAPES = str.maketrans({"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
+
+
 def quoted_text(text: str) -> str:
     """Return a text as a literal of SQL."""
-    escaped = (
-        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    )
-    return f"'{escaped}'"
+    return f"'{text.translate(_ESCAPES)}'"
 
 
 THIS: Final = "this."
@@ -298,18 +290,14 @@ _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def normalise(expression: Expression) -> Expression:
-    """Return a condition in its one form."""
-    return _condition(expression, is_negated=False)
-
-
-def _condition(expression: Expression, is_negated: bool) -> Expression:
+def normalise(expression: Expression, is_negated: bool = False) -> Expression:
+    """Return a condition, or what is true where it is false, in its one form."""
     operator, operands = expression.operator, expression.operands
     if operator == "not":
-        return _condition(operands[0], not is_negated)
+        return normalise(operands[0], not is_negated)
     if operator in ("and", "or"):
         joined = {"and": "or", "or": "and"}[operator] if is_negated else operator
-        return _joined(joined, [_condition(operand, is_negated) for operand in operands], expression.at)
+        return _joined(joined, [normalise(operand, is_negated) for operand in operands], expression.at)
     if operator in COMPARISONS:
         return _comparison(expression, is_negated)
     if operator == "in":
@@ -325,7 +313,7 @@ def _condition(expression: Expression, is_negated: bool) -> Expression:
 def _value(expression: Expression) -> Expression:
     operator = expression.operator
     if operator in ("and", "or", "not", "in", *COMPARISONS):
-        return _condition(expression, is_negated=False)
+        return normalise(expression)
     operands = tuple(map(_value, expression.operands))
     if operator in ("concat", "greatest", "least"):
         operands = tuple(_chain(Expression(operator, operands), operator))

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.arrays import Flags
-from buckets.expressions.expression import COMPARISONS, Expression, digits_after_point
+from buckets.expressions.expression import ARITHMETIC, COMPARISONS, Expression, digits_after_point
 from buckets.numbers.fixed_point import INT64_MAX, half_to_even
 
 QUOTIENT_DIGITS: Final = 18  # Digits after the point of a quotient
@@ -251,7 +251,10 @@ def _logarithm(number: Numbers) -> Numbers:
     return _of_positive(number, 1, logarithm, largest)
 
 
-OF_ONE_NUMBER: Final[dict[str, Callable[[Numbers], Numbers]]] = {"ln": _logarithm, "sqrt": _root}
+def _with_sign(change: Callable[[npt.NDArray[Any]], Any], number: Numbers) -> Numbers:
+    """Return numbers as far from zero as others, on the side to which a function of numpy takes them."""
+    return replace(number, scaled=sized(change(as_wide(number, number.largest)), number.largest))
+
 
 ZERO: Final = Decimal(0)
 _INFINITY = Decimal("Infinity")
@@ -307,8 +310,7 @@ def add(first: Interval, second: Interval) -> Interval:
 
 def subtract(first: Interval, second: Interval) -> Interval:
     """Return the difference."""
-    lower, upper = _EXACT.subtract(first.lower, second.upper), _EXACT.subtract(first.upper, second.lower)
-    return Interval(lower, upper, first.may_be_null or second.may_be_null)
+    return add(first, negated(second))
 
 
 def multiply(first: Interval, second: Interval) -> Interval:
@@ -449,14 +451,6 @@ _EXACT_INTEGERS = 2**53  # Up to here each integer is a double
 _EXACT_POWERS = 22  # Up to here each power of ten is a double
 
 
-def call(name: str, operands: Sequence[Numbers]) -> Numbers:
-    """Return what a function makes of its operands, for any numbers that there can be."""
-    if name == "geo_speed_kmh":
-        return _geo_speed_kmh(*operands)
-    dividend = operands[0] if name == "ratio" else arithmetic("-", operands[0], operands[1])
-    return arithmetic("/", dividend, operands[-1])
-
-
 def _geo_speed_kmh(
     latitude: Numbers, longitude: Numbers, earlier_latitude: Numbers, earlier_longitude: Numbers, seconds: Numbers
 ) -> Numbers:
@@ -512,3 +506,16 @@ def _double(dividend: int, divisor: int) -> float:
         return dividend / divisor
     except OverflowError:
         return float("inf") if dividend > 0 else float("-inf")
+
+
+OF_NUMBERS: Final[dict[str, Callable[..., Numbers]]] = {
+    **{operator: functools.partial(arithmetic, operator) for operator in ARITHMETIC},
+    "abs": functools.partial(_with_sign, np.abs),
+    "geo_speed_kmh": _geo_speed_kmh,
+    "ln": _logarithm,
+    "negate": functools.partial(_with_sign, np.negative),
+    "ratio": functools.partial(arithmetic, "/"),
+    "sqrt": _root,
+    "zscore": lambda x, mean, deviation: arithmetic("/", arithmetic("-", x, mean), deviation),
+}
+"""By operators and functions that are given numbers, what they make of them, for any numbers that there can be."""

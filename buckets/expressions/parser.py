@@ -61,40 +61,26 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.Mod: "%",
 }
+_JOINING: dict[type[exp.Expr], str] = {exp.And: "and", exp.Or: "or", exp.DPipe: "concat"}
 _COMPARED = tuple(kind for kind, operator in _BINARY.items() if operator in COMPARISONS)
 _PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "regexp"}
 _CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, *_PATTERNS, exp.Not)
 """In `a = b LIKE c` Spark compares first, and others do not."""
+_OF_ONE_NAME: tuple[type[exp.Expr], ...] = (
+    *(exp.Abs, exp.Coalesce, exp.Concat, exp.Day, exp.DayOfWeek, exp.Greatest, exp.Hour, exp.Least, exp.Length),
+    *(exp.Levenshtein, exp.Ln, exp.Lower, exp.Minute, exp.Month, exp.Replace, exp.Round, exp.Sqrt, exp.Substring),
+    *(exp.Trim, exp.Upper, exp.Year),
+)
+"""Functions that sqlglot calls as they are called here."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
-    exp.Abs: "abs",
+    **{kind: kind.key for kind in _OF_ONE_NAME},
     exp.ArraySize: "array_size",
-    exp.Coalesce: "coalesce",
-    exp.Concat: "concat",
-    exp.Day: "day",
     exp.DayOfMonth: "day",
-    exp.DayOfWeek: "dayofweek",
-    exp.Greatest: "greatest",
-    exp.Hour: "hour",
-    exp.Least: "least",
-    exp.Length: "length",
-    exp.Levenshtein: "levenshtein",
-    exp.Ln: "ln",
-    exp.Lower: "lower",
-    exp.Minute: "minute",
-    exp.Month: "month",
-    exp.Replace: "replace",
-    exp.Round: "round",
     exp.SplitPart: "split_part",
-    exp.Sqrt: "sqrt",
-    exp.Substring: "substring",
-    exp.Trim: "trim",
     exp.TsOrDsToDate: "date",
-    exp.Upper: "upper",
-    exp.Year: "year",
 }
 _PARTS: Final = ("expression", "start", "length", "delimiter", "part_index", "replacement", "decimals")
 """What sqlglot calls operands of functions beside `this` and `expressions`, in the order of each function."""
-_OTHER_WORDS: Final = {TokenType.DAMP: "AND"}
 _LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^\\'\"nrt%_])", re.DOTALL)
 _ALLOWED = (
     f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, {', '.join(PATTERN_TESTS.values())}, IS NULL, CASE, "
@@ -135,9 +121,8 @@ def _check_tokens(tokens: list[Token], text: str) -> None:
     """See that there is nothing of other languages, and that all brackets are closed."""
     opened: list[int] = []
     for token in tokens:
-        if token.token_type in _OTHER_WORDS:
-            written = text[token.start : token.end + 1]
-            message = f"{written} is not SQL here; write {_OTHER_WORDS[token.token_type]}"
+        if token.token_type == TokenType.DAMP:
+            message = f"{text[token.start : token.end + 1]} is not SQL here; write AND"
             raise ExpressionError(message, token.start)
         if token.token_type == TokenType.L_PAREN:
             opened.append(token.start)
@@ -239,21 +224,19 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._readers: dict[type[exp.Expr], Callable[[exp.Expr, int], Expression]] = {
-            exp.And: self._junction,
-            exp.Or: self._junction,
+            **dict.fromkeys(_JOINING, self._joined),
             exp.Between: self._between,
             exp.In: self._in,
             exp.Is: self._is_null,
             **dict.fromkeys(_PATTERNS, self._pattern),
             exp.Case: self._case,
-            exp.DPipe: self._joined_texts,
             exp.Literal: self._literal,
             exp.RawString: lambda node, depth: Expression("text", value=str(node.this), at=_place(node)),
             exp.AtTimeZone: self._zone,
             exp.Column: self._field,
             exp.Neg: self._negate,
             exp.Tuple: self._stray_tuple,
-            exp.Anonymous: self._number_function,
+            exp.Anonymous: self._named_function,
         }
 
     def read(self, node: exp.Expr, depth: int) -> Expression:
@@ -293,8 +276,7 @@ class _Reader:
         at = _place(node)
         known = (type(node) in self._readers and not isinstance(node, exp.Anonymous)) or type(node) in _FUNCTIONS
         if isinstance(node, exp.Command):
-            message = "this begins with a word of SQL; if it is a field, write it in backticks"
-            raise ExpressionError(message, 0)
+            return ExpressionError("this begins with a word of SQL; if it is a field, write it in backticks", 0)
         word = _WORD.match(self._text, at) if "start" in node.meta else None
         called = "CAST" if isinstance(node, exp.Cast) else node.key.upper()
         if isinstance(node, exp.Anonymous):
@@ -308,10 +290,9 @@ class _Reader:
             there = f"did you mean {close[0]}?" if close else f"functions: {', '.join(functions)}"
         return ExpressionError(f"{said}; {there}", at)
 
-    def _junction(self, node: exp.Expr, depth: int) -> Expression:
-        assert isinstance(node, exp.Connector)
-        operator = "and" if isinstance(node, exp.And) else "or"
-        return Expression(operator, tuple(self.read(part, depth) for part in node.flatten()), at=_place(node))
+    def _joined(self, node: exp.Expr, depth: int) -> Expression:
+        parts = tuple(self.read(part, depth) for part in node.flatten())
+        return Expression(_JOINING[type(node)], parts, at=_place(node))
 
     def _between(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "low", "high")
@@ -378,9 +359,6 @@ class _Reader:
             reason = str(error).removeprefix("Invalid regular expression: ")
             raise _fault(written, f"no pattern that REGEXP takes, which are those of RE2: {reason}") from None
 
-    def _joined_texts(self, node: exp.Expr, depth: int) -> Expression:
-        return Expression("concat", tuple(self.read(part, depth) for part in node.flatten()), at=_place(node))
-
     def _case(self, node: exp.Expr, depth: int) -> Expression:
         subject, otherwise = node.this, node.args.get("default")
         operands: list[Expression] = []
@@ -393,20 +371,18 @@ class _Reader:
         return Expression("case", tuple(operands), at=_place(node))
 
     def _literal(self, node: exp.Expr, depth: int) -> Expression:
-        written, at = str(node.this), _place(node)
+        written = str(node.this)
         if node.args["is_string"]:
-            return Expression("text", value=written, at=at)
+            return Expression("text", value=written, at=_place(node))
         if len(written) > LONGEST_NUMBER:
-            message = f"{written[:LONGEST_NUMBER]}… has more than {MOST_DIGITS} digits"
-            raise ExpressionError(message, at)
+            raise _fault(node, f"{written[:LONGEST_NUMBER]}… has more than {MOST_DIGITS} digits")
         try:
             number = plain(parse_decimal(written))
         except ValueError as error:
-            raise ExpressionError(str(error), at) from None
+            raise _fault(node, str(error)) from None
         if number.adjusted() >= MOST_DIGITS or digits_after_point(number) > MOST_DIGITS:
-            message = f"{written} has more than {MOST_DIGITS} digits"
-            raise ExpressionError(message, at)
-        return Expression("number", value=number, at=at)
+            raise _fault(node, f"{written} has more than {MOST_DIGITS} digits")
+        return Expression("number", value=number, at=_place(node))
 
     def _zone(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "zone")
@@ -425,8 +401,7 @@ class _Reader:
 
     def _negate(self, node: exp.Expr, depth: int) -> Expression:
         operand = self.read(node.this, depth)
-        if operand.operator == "number":
-            assert isinstance(operand.value, Decimal)
+        if isinstance(operand.value, Decimal):
             return Expression("number", value=plain(operand.value.copy_negate()), at=_place(node))
         return Expression("negate", (operand,), at=_place(node))
 
@@ -440,25 +415,24 @@ class _Reader:
         parts = [part for part in (first, *node.expressions, *map(node.args.get, _PARTS)) if part is not None]
         return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
 
-    def _number_function(self, node: exp.Expr, depth: int) -> Expression:
+    def _named_function(self, node: exp.Expr, depth: int) -> Expression:
         name = node.this.lower() if isinstance(node.this, str) else ""
         if name == "lookup":
             return self._lookup(node, depth)
         if name == "regexp" and len(node.expressions) == 2:
             return self._pattern(exp.RegexpLike(this=node.expressions[0], expression=node.expressions[1]), depth)
-        if name == "jaro_winkler":
-            return Expression(name, tuple(self.read(part, depth) for part in node.expressions), at=_place(node))
         if name == "is_weekend" and len(node.expressions) == 1:
             at = _place(node)
             day = Expression("dayofweek", (self.read(node.expressions[0], depth),), at=at)
             return Expression("in", (day, *WEEKEND), at=at)
-        if name not in NUMBER_FUNCTIONS:
+        if name in NUMBER_FUNCTIONS:
+            self._only(node, "this", "expressions")
+            wanted, given = NUMBER_FUNCTIONS[name], len(node.expressions)
+            if given != len(wanted):
+                reason = f"{name}({', '.join(wanted)}) takes {len(wanted)} numbers, and {given or 'none'} are given"
+                raise _fault(node, reason.replace("1 are", "1 is"))
+        elif name != "jaro_winkler":
             raise self._refused(node)
-        self._only(node, "this", "expressions")
-        wanted, given = NUMBER_FUNCTIONS[name], len(node.expressions)
-        if given != len(wanted):
-            message = f"{name}({', '.join(wanted)}) takes {len(wanted)} numbers, and {given or 'none'} are given"
-            raise ExpressionError(message.replace("1 are", "1 is"), _place(node))
         return Expression(name, tuple(self.read(part, depth) for part in node.expressions), at=_place(node))
 
     def _lookup(self, node: exp.Expr, depth: int) -> Expression:

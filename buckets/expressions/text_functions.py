@@ -12,7 +12,7 @@ Both are NULL where a text has more than `LONGEST_COMPARED` letters.
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,10 +52,7 @@ def match_like(texts: pa.Array | pa.Scalar, pattern: str) -> pa.BooleanArray | p
 
 def concat(*texts: Any) -> Any:
     """Return texts behind each other."""
-    sizes = [pc.binary_length(text) for text in texts]
-    size = pc.cast(sizes[0], pa.int64())
-    for other in sizes[1:]:
-        size = pc.add(size, pc.cast(other, pa.int64()))
+    size = reduce(pc.add, (pc.cast(pc.binary_length(text), pa.int64()) for text in texts))
     return pc.binary_join_element_wise(_unless_too_long(texts[0], size), *texts[1:], "")
 
 

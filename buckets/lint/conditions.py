@@ -9,10 +9,10 @@ from itertools import combinations
 from buckets.expressions.expression import Expression, conjuncts, normalise
 from buckets.lint.logic import Facts, always_holds, implies, may_hold, never_false, parts_of, redundant, shown
 from buckets.lint.subject import Code, FilterAt, Finding, Subject, event_facts
+from buckets.rules.condition import LARGEST_SCORE, SqlScore
 from buckets.rules.feature import VALUE
 from buckets.rules.filter import filter_condition
 from buckets.rules.rule import Rule
-from buckets.rules.score import LARGEST_SCORE, SqlScore
 from buckets.validation import Location
 
 NEVER = Code("B101", "`{what}` is never true{reason}; the rule never fires: mend the condition")

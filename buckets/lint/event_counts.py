@@ -14,11 +14,10 @@ from buckets.events.schema import EventSchema
 from buckets.lint.subject import EventSummary, KeyCounts
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
-from buckets.rules.filter import Filter, filter_fields, matches
+from buckets.rules.filter import Filter, filter_fields, matches, names_this
 from buckets.rules.role import counted_field, fields_of
 from buckets.rules.rule import POLICY_FIELDS, Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set
-from buckets.rules.this_event import names_this
 
 _COUNT = "count"
 

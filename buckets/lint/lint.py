@@ -39,7 +39,7 @@ def look(subject: Subject) -> Report:
     """Look for everything there is a code for."""
     findings = [finding for family in _FAMILIES for finding in family.find(subject)]
     there = {(finding.rule_id, finding.code.code) for finding in findings}
-    findings = [finding for finding in findings if there.isdisjoint(finding.said_by)]
+    findings = [each for each in findings if there.isdisjoint((each.rule_id, code) for code in each.code.said_by)]
     reasons = {rule.rule_id: rule.silence for rule in subject.rules}
     rank = {rule_id: at for at, rule_id in enumerate(reasons)}
     kept, silenced = list(_silences(subject, there)), []

@@ -17,9 +17,7 @@ from buckets.aggregates.aggregate import INFINITY
 from buckets.events.conversion import MOST_ELEMENTS
 from buckets.expressions.certainty import Truths, Value, possible_truths
 from buckets.expressions.expression import (
-    ARITHMETIC,
     COMPARISONS,
-    NUMBER_FUNCTIONS,
     PATTERN_TESTS,
     TIME_PARTS,
     Expression,
@@ -29,7 +27,7 @@ from buckets.expressions.expression import (
     normalise,
     to_sql,
 )
-from buckets.expressions.number_functions import OF_ONE_NUMBER, Interval
+from buckets.expressions.number_functions import OF_NUMBERS, Interval
 from buckets.expressions.text_functions import (
     CHANGED_TEXTS,
     COMPARED_TEXTS,
@@ -178,7 +176,7 @@ TRUTH: Final = Domain(members=frozenset([True, False]))
 
 
 _CONDITIONS: Final = ("and", "or", "not", "in", *PATTERN_TESTS, "is_null", *COMPARISONS)
-_COMPUTED: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, *OF_ONE_NUMBER, "negate", "abs", "round")  # Numbers of numbers
+_COMPUTED: Final = (*OF_NUMBERS, "round")  # Numbers of numbers
 _FIXED: Final = {"length": between(0, 2**31 - 1, 0, may_be_null=True),
                  "array_size": between(0, MOST_ELEMENTS, 0, may_be_null=True),
                  "jaro_winkler": between(0, 1, SIMILARITY_DIGITS, may_be_null=True),
@@ -254,11 +252,6 @@ class Facts:
         return None
 
 
-def negation(condition: Expression) -> Expression:
-    """Return what is true where a condition is false."""
-    return normalise(Expression("not", (condition,)))
-
-
 def may_hold(condition: Expression, facts: Facts) -> bool:
     """Return whether a condition in its one form can be true; False is certain."""
     return given(condition, facts) is not None
@@ -266,7 +259,7 @@ def may_hold(condition: Expression, facts: Facts) -> bool:
 
 def never_false(condition: Expression, facts: Facts) -> bool:
     """Return whether a condition is certain to be true or NULL."""
-    return not may_hold(negation(condition), facts)
+    return not may_hold(normalise(condition, is_negated=True), facts)
 
 
 def always_holds(condition: Expression, facts: Facts) -> bool:
@@ -323,7 +316,8 @@ def implies(condition: Expression, other: Expression, facts: Facts) -> bool:
     where_true = given(condition, facts)
     if where_true is None or None in truths(other, where_true):
         return False
-    return not may_hold(normalise(Expression("and", (condition, negation(other)))), facts)
+    negation = normalise(other, is_negated=True)
+    return not may_hold(normalise(Expression("and", (condition, negation))), facts)
 
 
 def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Domain]]:
@@ -338,7 +332,7 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
         ):
             domain = facts.of(term).narrowed(operator, literal.value)
             yield term, _of_text_function(term, domain)
-    elif operator == "in" and all(literal.is_literal for literal in operands[1:]):
+    elif operator == "in":
         domain = facts.of(operands[0]).one_of(frozenset(literal.value for literal in operands[1:]))
         yield operands[0], _of_text_function(operands[0], domain)
     elif operator == "is_null":
@@ -347,7 +341,7 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
         inner = operands[0]
         if inner.operator == "is_null":
             yield inner.operands[0], facts.of(inner.operands[0]).known
-        elif inner.operator == "in" and all(literal.is_literal for literal in inner.operands[1:]):
+        elif inner.operator == "in":
             term, *others = inner.operands
             yield term, facts.of(term).none_of(frozenset(literal.value for literal in others))
         elif inner.operator in PATTERN_TESTS:

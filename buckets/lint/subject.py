@@ -6,26 +6,31 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from importlib.resources import files
-from typing import Any, Final, Literal
+from itertools import product
+from typing import Any, Literal
 
 from buckets.aggregates.aggregate import ValueKind, ValueRange
 from buckets.aggregates.component import COUNT, COUNT_DISTINCT
 from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
-from buckets.events.derived_fields import ARRAY_KINDS
 from buckets.events.schema import EventSchema
-from buckets.expressions.expression import Expression, Kind
-from buckets.lint.logic import TRUTH, Domain, Facts, between, given
-from buckets.lint.relations import is_exact, is_within, relations
+from buckets.expressions.expression import Expression, conjuncts
+from buckets.lint.logic import TRUTH, Domain, Facts, Order, between, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.rules.condition import kinds_in
 from buckets.rules.feature import Feature, NamedFeature
-from buckets.rules.filter import Filter, filter_condition
+from buckets.rules.filter import Filter, canonical_filter, filter_condition, names_this, split_filter
+from buckets.rules.group import canonical_group_id
 from buckets.rules.role import has_roles
 from buckets.rules.rule import Rule
-from buckets.rules.this_event import names_this, split_filter
 from buckets.validation import Location
 
-_KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
+_OF_WINDOW = ("avg", "first", "last", "max", "median", "min", "mode", "percentile", "previous")
+"""Functions whose value lies between the least and the greatest of the window."""
+_GROWING = ("count", "count_distinct", "max", "same_count", "time_since_first")
+"""Functions whose value in a longer window is no less."""
+_SINCE_BEFORE = ("time_since_previous", "time_since_first")
+_ONE = Expression("number", value=Decimal(1))
 
 
 def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
@@ -35,21 +40,18 @@ def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
     """
     if schema is None:
         return Facts()
-    kinds = {name: _KINDS[kind] for name, kind in schema.attributes.items()}
-    kinds |= dict.fromkeys(schema.measures, "number")
-    arrays: dict[str, Kind] = {name: ARRAY_KINDS[kind] for name, kind in schema.arrays.items()}
-    domains = {}
-    for name, kind in kinds.items():
+    kinds, domains = kinds_in(schema), {}
+    for name in (*schema.attributes, *schema.measures):
         may_be_null = name not in rule.group_by
         domain = Domain(may_be_null=may_be_null)
-        if kind == "boolean":
+        if kinds[name] == "boolean":
             domain = Domain(members=TRUTH.members, may_be_null=may_be_null)
-        elif kind == "number":
+        elif kinds[name] == "number":
             digits = schema.measures[name].scale if name in schema.measures else 0
             least, greatest = (Decimal(end).scaleb(-digits) for end in (INT64_MIN, INT64_MAX))
             domain = between(least, greatest, digits, may_be_null)
         domains[Expression("field", value=name)] = domain
-    return Facts({**kinds, **arrays, schema.event_time.field: "time"}, domains)
+    return Facts(kinds, domains)
 
 
 def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings | None = None) -> Facts | None:
@@ -67,7 +69,7 @@ def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings 
         if kind is not None:
             kinds[named.name] = kind
         domains[Expression("field", value=named.name)] = _domain_of(named, rule, of_events, schema, engine)
-    orders, implied = relations(rule, facts, schema, engine)
+    orders, implied = _relations(rule, facts, schema, engine)
     return Facts(kinds, domains, orders, implied)
 
 
@@ -89,10 +91,10 @@ def _domain_of(
             domain = replace(domain, members=frozenset([False]))
     if not aggregate.is_boolean:
         field, counts_itself = ValueRange(), False
-        if is_exact(named, schema, engine) and named.feature.on is None:
+        if _is_exact(named, schema, engine) and named.feature.on is None:
             counted = given(filter_condition(split_filter(named.where)[0], schema), of_events)
             counts_itself = named.feature.window.holds_its_event and not has_roles(named.fields) and counted is not None
-            counts_itself = counts_itself and is_within(rule.where, named.where, schema)
+            counts_itself = counts_itself and _is_within(rule.where, named.where, schema)
             of_field = (counted or of_events).of_name(named.feature.of or "")
             size = 1 if named.feature.of in named.fields else of_field.size
             field = ValueRange(size=size)  # anything where there can be no number
@@ -108,6 +110,112 @@ def _domain_of(
     # At an event that does not belong to the group of the feature it is NULL.
     is_seen = set(named.fields) <= set(rule.group_by)
     return domain if is_seen else replace(domain, may_be_null=True)
+
+
+def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
+    """Return whether values are those of all events of the window, and not of all but those of a bucket."""
+    if engine is None or schema is None:
+        return True
+    precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
+    is_raw = precision.tail is None or named.feature.window.reach_ms <= precision.tail
+    return is_raw or precision.edge == "include"
+
+
+def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bool:
+    """Return whether each event that passes one filter surely passes the other."""
+    if not counted or where == counted:
+        return True
+    try:
+        if schema is not None and canonical_filter(where, schema) == canonical_filter(counted, schema):
+            return True
+    except ValueError:
+        return False
+    whole, part = filter_condition(where, schema), filter_condition(counted, schema)
+    return set(conjuncts(part)) <= set(conjuncts(whole))
+
+
+def _relations(
+    rule: Rule, of_events: Facts, schema: EventSchema | None, engine: EngineSettings | None
+) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
+    """Return how features of a rule relate to one another and to the fields of their event, whatever the events are.
+
+    The events of a window are among those of a longer one whose filter lets as many pass, or more. So a count is never
+    above that of the longer one, no value is above the greatest of a window that holds it, and where the event is the
+    first of its window, there is none before it in a shorter one.
+
+    Returns:
+        Pairs of names in the condition of the rule, of which the first is never above the second where neither is NULL;
+        and pairs of conditions over them, of which the second is true wherever the first one is.
+    """
+    named = rule.named_in
+    features = [
+        each
+        for each in rule.named_features()
+        if each.name in named and each.feature.window.is_plain and _is_exact(each, schema, engine)
+        if not has_roles(each.fields)  # These hold the event itself.
+    ]
+    orders, implied = [], []
+    for feature in features:
+        field, function = Expression("field", value=feature.feature.of), feature.feature.function
+        if feature.feature.of in named and _is_within(rule.where, feature.where, schema):
+            orders += [(field, _name(feature))] if function == "max" else []
+            orders += [(_name(feature), field)] if function == "min" else []
+    for inner, outer in product(features, repeat=2):
+        if inner is outer or not _holds(outer, inner, schema):
+            continue
+        counted = given(filter_condition(split_filter(outer.where)[0], schema), of_events) or of_events
+        is_positive = counted.of_name(outer.feature.of or "").lower >= 0
+        if _is_above(inner, outer, is_positive):
+            orders.append((_name(inner), _name(outer)))
+        if (inner.feature.of, outer.feature.function) == (outer.feature.of, "min"):
+            orders += [(_name(outer), _name(inner))] if inner.feature.function in _OF_WINDOW else []
+        is_alone = _is_alone(outer, _is_within(rule.where, outer.where, schema))
+        implied += [(premise, consequence) for premise in is_alone for consequence in _none_before(inner)]
+    return tuple(orders), tuple(implied)
+
+
+def _name(named: NamedFeature) -> Expression:
+    return Expression("field", value=named.name)
+
+
+def _holds(outer: NamedFeature, inner: NamedFeature, schema: EventSchema | None) -> bool:
+    """Return whether one feature surely counts each event that the other one does."""
+    return (
+        inner.feature.window.reach_ms <= outer.feature.window.reach_ms
+        and set(inner.fields) == set(outer.fields)
+        and _is_within(inner.where, outer.where, schema)
+    )
+
+
+def _is_above(inner: NamedFeature, outer: NamedFeature, is_positive: bool) -> bool:
+    """Return whether a feature is never above one that counts the same events, or more; no event is positive or all."""
+    (one, other), same = (inner.feature.function, outer.feature.function), inner.feature.of == outer.feature.of
+    if other == "count":
+        return one in ("count", "count_distinct")
+    if one in _OF_WINDOW and same:
+        return other == "max" or (other == "sum" and is_positive)
+    if one == other and same:
+        return one in _GROWING or (one == "sum" and is_positive)
+    return (one, other) == _SINCE_BEFORE
+
+
+def _is_alone(outer: NamedFeature, counts_itself: bool) -> Iterator[Expression]:
+    """Yield what is true where no event before its own counts, and nowhere else."""
+    if outer.feature.function == "is_first":
+        yield Expression("=", (_name(outer), Expression("boolean", value=True)))
+    elif outer.feature.function == "count" and counts_itself:
+        yield Expression("<=", (_name(outer), _ONE))
+
+
+def _none_before(inner: NamedFeature) -> Iterator[Expression]:
+    """Yield what follows from that for a feature that counts no other events."""
+    function = inner.feature.function
+    if function in ("previous", "time_since_previous"):
+        yield Expression("is_null", (_name(inner),))
+    elif function in ("count", "count_distinct"):
+        yield Expression("<=", (_name(inner), _ONE))
+    elif function == "is_first":
+        yield Expression("=", (_name(inner), Expression("boolean", value=True)))
 
 
 @dataclass(frozen=True)
@@ -194,8 +302,12 @@ class Code:
 
     @cached_property
     def page(self) -> str:
-        """Its page as Markdown, with an example that has the finding and one that is mended."""
-        return (files("buckets.lint") / "pages" / f"{self.code}.md").read_text(encoding="utf-8")
+        """Its page as Markdown, with an example that has the finding, one that is mended, and how to silence it."""
+        written = (files("buckets.lint") / "pages" / f"{self.code}.md").read_text(encoding="utf-8")
+        text, _, reason = written.partition("\nSilence: ")
+        way = f"```\nsilence: {{{self.code}: {reason.strip()}}}\n```"
+        way = way if reason else "It cannot be silenced: it is about a silence."
+        return f"{text}\n## How to silence it\n\n{way}\n"
 
     @property
     def title(self) -> str:
@@ -226,8 +338,3 @@ class Finding:
     rule_id: str  # in which rule
     path: Location  # in which of its fields, as in `("features", "recent", "window")`
     message: str  # what, why, and what to do, in one line
-
-    @property
-    def said_by(self) -> set[tuple[str, str]]:
-        """Findings that say the same and more, by rule and code."""
-        return {(self.rule_id, code) for code in self.code.said_by}

@@ -141,10 +141,6 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
     return GivenEvents(events_table(rows, schema), ids, tuple(origins), schema)
 
 
-def say_nothing(line: str) -> None:
-    """Pass over what there is to say of the times of events, which tests write themselves."""
-
-
 def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
     """Return events as a table with all declared fields as text, arrays as lists of text."""
     names = (name for name in schema.field_names if name not in schema.arrays)

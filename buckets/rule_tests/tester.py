@@ -21,7 +21,7 @@ from buckets.lists.list_file import base_of
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedValue, RuleTest
 from buckets.rule_files.yaml_rules import RuleFile
-from buckets.rule_tests.given_events import Fault, as_text, given_events, say_nothing
+from buckets.rule_tests.given_events import Fault, as_text, given_events
 from buckets.rule_tests.results import NOT_EVALUATED, Row, RuleTestResults, rules_in_words, shown, terms_of
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import WHOLE_SHARE, Rule
@@ -203,7 +203,9 @@ class RuleTester:
         self._file = file
         self._schema = schema
         self._engine = engine
-        self._rules = {rule.rule_id: _in_force(rule) for rule in file.rules if rule.state != "DELETE"}
+        live = (rule for rule in file.rules if rule.state != "DELETE")
+        in_force: dict[str, Any] = {"state": "ACTIVE", "rollout": WHOLE_SHARE, "snoozes": ()}
+        self._rules = {rule.rule_id: rule.model_copy(update=in_force) for rule in live}
         self._evaluators: dict[tuple[str, ...], Evaluator] = {}
 
     def run(self, index: int) -> RuleTestOutcome:
@@ -220,7 +222,8 @@ class RuleTester:
             return RuleTestOutcome(test.name, str(self._file.path), line, (), ())
         given = given_events(test, self._schema, self._file.path.parent, fault)
         lists = _lists(test, rules.values(), fault)
-        recorded = self._evaluator(tuple(rules), lists).recorded(given.table, say_nothing)
+        # What there is to say of the times of events goes to nobody: tests write them themselves.
+        recorded = self._evaluator(tuple(rules), lists).recorded(given.table, lambda line: None)
         results = RuleTestResults(given, rules, recorded)
         failures = (
             Failure(self._file.line((*location, *where)), text)
@@ -259,10 +262,6 @@ def _lists(test: RuleTest, rules: Iterable[Rule], fault: Fault) -> Lists:
         if missing is not None:
             raise fault(("lists",) if test.lists else (), f"rule {rule.rule_id!r}: {missing}")
     return lists
-
-
-def _in_force(rule: Rule) -> Rule:
-    return rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE, "snoozes": ()})
 
 
 def _engine_of(engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> EngineSettings:

@@ -8,7 +8,7 @@ A fill ends early when none of the rules that asked for it is evaluated any more
 begins again when the group needs something that the fill has not taken in: a track, a longer window, another policy.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -63,7 +63,7 @@ class Backfill:
             if there is None or not same_definition(there, asked, schema):
                 continue
             self.taken.append(each)
-            filling = begun(rule_set, [each], batch_id)
+            filling = begun(rule_set, each, batch_id)
             if filling is not rule_set:
                 rule_set = filling
                 revision.made.append(_made("backfill", there, each))
@@ -121,23 +121,22 @@ def _remembering(group: Group) -> tuple[Rule, ...]:
     return tuple(rule for rule in group.rules if rule.reset_on_alert or rule.rule_id in group.policies)
 
 
-def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet:
-    """Return a rule set in which the groups of wanted rules, which are in force, are filled from a batch on.
+def begun(rule_set: RuleSet, wanted: Wanted, batch_id: int) -> RuleSet:
+    """Return a rule set in which the groups of a wanted rule, which is in force, are filled from a batch on.
 
     Groups that have seen all that the archive has stay as they are, and so do those that are being filled already.
     """
     groups = {group.group_id: group for group in rule_set.groups}
     fills = {fill.group_id: fill for fill in rule_set.fills}
     number = rule_set.fills_begun
-    for each in wanted:
-        for identity in dict.fromkeys(rule_set.identities(each.rule)):
-            if identity in fills:
-                known = fills[identity]
-                rule_ids = tuple(dict.fromkeys((*known.rule_ids, each.rule.rule_id)))
-                fills[identity] = replace(known, rule_ids=rule_ids)
-            elif identity in groups and gains(each.rule, groups[identity], each.complete):
-                number += 1
-                fills[identity] = Fill(number, identity, (each.rule.rule_id,), batch_id, each.complete)
+    for identity in dict.fromkeys(rule_set.identities(wanted.rule)):
+        if identity in fills:
+            known = fills[identity]
+            rule_ids = tuple(dict.fromkeys((*known.rule_ids, wanted.rule.rule_id)))
+            fills[identity] = replace(known, rule_ids=rule_ids)
+        elif identity in groups and gains(wanted.rule, groups[identity], wanted.complete):
+            number += 1
+            fills[identity] = Fill(number, identity, (wanted.rule.rule_id,), batch_id, wanted.complete)
     if fills == {fill.group_id: fill for fill in rule_set.fills}:
         return rule_set
     return replace(rule_set, fills=tuple(fills.values()), fills_begun=number)
@@ -145,14 +144,10 @@ def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet
 
 def gains(rule: Rule, group: Group, complete: Completeness | None) -> bool:
     """Return whether a rule gains in a group by an archive that is complete since then, and no other rule loses."""
-    mine = _first_ms(group.completeness(*_named(used_tracks((rule,), group.fields))))
+    mine = _first_ms(group.completeness(*used_tracks((rule,), group.fields)))
     archived = ALWAYS_MS if complete is None else _first_ms(complete)
-    others = [_first_ms(group.completeness(*_named(used_tracks((each,), group.fields)))) for each in group.rules]
+    others = [_first_ms(group.completeness(*used_tracks((each,), group.fields))) for each in group.rules]
     return mine > archived and all(each >= archived for each in others)
-
-
-def _named(tracks: Sequence[str]) -> list[str]:
-    return [track for track in tracks if track]
 
 
 def _first_ms(complete: Completeness) -> int:

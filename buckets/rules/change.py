@@ -33,16 +33,6 @@ from buckets.rules.rule import Rule, State
 from buckets.validation import DEEPEST, Checked, field_name, first_fault
 
 
-def parse_object(text: str, what: str) -> dict[str, Any]:
-    """Return a text that is one object; ValueError says why it is none."""
-    try:
-        data = DECODER.decode(text)
-    except (ValueError, RecursionError) as error:
-        message = f"broken JSON: {error}"
-        raise ValueError(message) from None
-    return checked_object(data, what)
-
-
 def checked_object(data: Any, what: str) -> dict[str, Any]:
     """Return what `DECODER` has read; ValueError unless it is an object that can be written again, and not too deep."""
     try:
@@ -213,7 +203,12 @@ def _parse_value(value: str) -> dict[str, Any] | None:
         raise ValueError(message)
     if is_plain_line(value):
         return asked_by(parse_plain_line(value))
-    data = parse_object(value, "a change")
+    try:
+        data = DECODER.decode(value)
+    except (ValueError, RecursionError) as error:
+        message = f"broken JSON: {error}"
+        raise ValueError(message) from None
+    data = checked_object(data, "a change")
     if is_flink_object(data):
         return asked_by(parse_flink_object(data))
     return data if "change" in data else {"change": "put", "rule": data}
@@ -263,13 +258,12 @@ def changes_between(before: Iterable[Rule], after: Iterable[Rule], **said: Any) 
     old = {rule.rule_id: rule for rule in before}
     new = {rule.rule_id: rule for rule in after if rule.state != "DELETE"}
     gone = [RuleChange(change="delete", rule_id=rule_id, **said) for rule_id in old if rule_id not in new]
-    put = [RuleChange(change="put", rule=rule, **said) for rule_id, rule in new.items() if needs_put(old, rule)]
-    return gone + put
+    put = (rule for rule_id, rule in new.items() if needs_put(old.get(rule_id), rule))
+    return gone + [RuleChange(change="put", rule=rule, **said) for rule in put]
 
 
-def needs_put(rules: dict[str, Rule], rule: Rule) -> bool:
-    """Return whether putting a rule changes anything: its definition is new, or its version is higher."""
-    there = rules.get(rule.rule_id)
+def needs_put(there: Rule | None, rule: Rule) -> bool:
+    """Return whether putting a rule in place of one changes anything: its definition is new, or its version higher."""
     if there is None:
         return True
     same = there.model_copy(update={"version": rule.version}) == rule

@@ -1,25 +1,37 @@
-"""Conditions in SQL: over fields of an event, as the filter of a rule; over its features too, as its condition."""
+"""SQL over fields of an event, as the filter of a rule; and over its features too, as its condition and its score.
 
+    score: 40 + 10 * payments
+
+A score is the number of an alert, which its rule states, or computes as here. What is computed is rounded to a whole
+number, half to even, and kept between 0 and `LARGEST_SCORE`; NULL is 0.
+"""
+
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from buckets.aggregates.aggregate import ValueKind
+from buckets.arrays import Int64s
 from buckets.errors import kind_and_line
 from buckets.events.derived_fields import EXTREMES, extreme_columns, field_kinds, readable
 from buckets.events.schema import EventSchema
-from buckets.expressions.evaluation import matching
-from buckets.expressions.expression import COMPARISONS, THIS, Expression, ExpressionError, Kind
+from buckets.expressions.evaluation import computed, matching
+from buckets.expressions.expression import COMPARISONS, THIS, Expression, ExpressionError, Kind, normalise, to_sql
 from buckets.expressions.number_functions import Numbers
+from buckets.expressions.wording import check_condition, check_score, in_words, value_in_words
 from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
 from buckets.lists.keys import KeyForm
-from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, half_to_even
 from buckets.printable import one_line, short_line
+
+LARGEST_SCORE: Final = 1_000_000_000
+_WHOLE = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,7 @@ class SqlFilter:
     @property
     def lists(self) -> frozenset[str]:
         """The lists that it looks into."""
-        return frozenset(self.expression.lists())
+        return frozenset(name for name, _ in self.list_keys)
 
     @property
     def list_keys(self) -> frozenset[tuple[str, int]]:
@@ -50,22 +62,23 @@ class SqlFilter:
         return list(dict.fromkeys([*self.expression.fields(), *times]))
 
 
-@lru_cache(maxsize=65_536)
-def parse_sql_filter(text: str) -> SqlFilter:
-    """Read a condition in SQL; ValueError says at which column it cannot be read."""
-    from buckets.expressions.expression import normalise
+def _parsed(text: str) -> Expression:
     from buckets.expressions.parser import parse_expression
 
     try:
-        return SqlFilter(normalise(parse_expression(text)), text)
+        return parse_expression(text)
     except ExpressionError as error:
         raise ValueError(error.located(text)) from None
 
 
+@lru_cache(maxsize=65_536)
+def parse_sql_filter(text: str) -> SqlFilter:
+    """Read a condition in SQL; ValueError says at which column it cannot be read."""
+    return SqlFilter(normalise(_parsed(text)), text)
+
+
 def one_form(where: SqlFilter) -> str:
     """Return the text that all spellings of a filter have in common, on one line."""
-    from buckets.expressions.expression import to_sql
-
     return one_line(to_sql(where.expression))
 
 
@@ -87,28 +100,28 @@ def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any
 
 @lru_cache(maxsize=65_536)
 def _check(text: str, schema_json: str) -> None:
-    schema = EventSchema.model_validate_json(schema_json)
-    check_sql(text, {}, schema)
-    where = parse_sql_filter(text)
-    try_out(where, schema, lambda columns: matches_sql(where, columns, schema, empty_lists(where)))
+    check_filter(parse_sql_filter(text), EventSchema.model_validate_json(schema_json))
+
+
+def check_filter(where: SqlFilter, schema: EventSchema) -> None:
+    """See that a filter fits an event schema and can be evaluated; ValueError says what does not."""
+    _check_sql(where.text, {}, schema, check_condition)
+    _try_out(where, schema, lambda columns: matches_sql(where, columns, schema, _empty_lists(where)))
 
 
 Check: TypeAlias = Callable[[Expression, Mapping[str, Kind]], None]
 
 
-def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check: Check | None = None) -> None:
-    """See that the kinds of a condition's parts go together; ValueError says at which column they do not.
+def _check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check: Check) -> None:
+    """See that the kinds of its parts go together; ValueError says at which column they do not.
 
-    `others` are the kinds of names that are no fields of the event, and `check` looks at what is no condition.
+    `others` are the kinds of names that are no fields of the event.
     """
-    from buckets.expressions.parser import parse_expression
-    from buckets.expressions.wording import check_condition
-
-    kinds = {**_kinds(schema), **others}
+    expression = _parsed(text)
+    kinds = {**kinds_in(schema), **others}
     try:
-        expression = parse_expression(text)
         _check_quotes(expression, text, kinds)
-        (check or check_condition)(expression, kinds)
+        check(expression, kinds)
     except ExpressionError as error:
         raise ValueError(error.located(text)) from None
 
@@ -123,12 +136,12 @@ def _check_quotes(expression: Expression, text: str, names: Collection[str]) -> 
         _check_quotes(operand, text, names)
 
 
-def empty_lists(where: SqlFilter) -> Lists:
+def _empty_lists(where: SqlFilter) -> Lists:
     """Return the lists that a condition looks into, all of them empty."""
     return {name: ListIndex.of({}, KeyForm(parts)) for name, parts in sorted(where.list_keys)}
 
 
-def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
+def _try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
     """Evaluate a condition on extreme events; ValueError if it fails, which would stop a batch for good."""
     columns = extreme_columns(schema.attributes, schema.measures, schema.arrays)
     times_ms = [schema.event_time.earliest_ms, 0, 1, schema.event_time.latest_ms - 1]
@@ -154,7 +167,8 @@ def _simple_test(part: Expression) -> tuple[str, str, Any] | None:
     return None if is_negated else (str(first.value), test.operator, values[0])
 
 
-def _kinds(schema: EventSchema) -> dict[str, Kind]:
+def kinds_in(schema: EventSchema) -> dict[str, Kind]:
+    """Return what the fields of an event schema are in expressions."""
     return field_kinds(schema.attributes, schema.measures, schema.arrays, schema.event_time.field)
 
 
@@ -211,10 +225,7 @@ ConditionField = Annotated[
 
 def condition_words(when: SqlFilter, words: Mapping[str, str] | None = None) -> str:
     """Return a condition in English, in the order in which it was written; `words` stand for names in it."""
-    from buckets.expressions.parser import parse_expression
-    from buckets.expressions.wording import in_words
-
-    return in_words(parse_expression(when.text), words)
+    return in_words(_parsed(when.text), words)
 
 
 def condition_fields(when: SqlFilter, features: Collection[str]) -> list[str]:
@@ -227,18 +238,18 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, ValueKind], sch
 
     Features are given by name, each with what its values are.
     """
-    check_fits(when, features, schema, None, lambda *given: holds(when, *given))
+    _check_fits(when, features, schema, check_condition, lambda *given: holds(when, *given))
 
 
-def check_fits(
+def _check_fits(
     when: SqlFilter,
     features: Mapping[str, ValueKind],
     schema: EventSchema,
-    check: Check | None,
+    check: Check,
     evaluate: Callable[..., object],
 ) -> None:
     """See that something over fields and features fits these; `evaluate` is given what `holds` is."""
-    check_sql(when.text, {**features}, schema, check)
+    _check_sql(when.text, {**features}, schema, check)
     for test in when.expression.list_tests():
         feature = next((name for name in test.operands[0].fields() if name in features), None)
         if feature is not None:
@@ -252,13 +263,13 @@ def check_fits(
         # Averages and variances have more digits than any measure, and pass 64 bits.
         scaled = np.array([0, INT64_MIN * 10**30, 0, INT64_MAX * 10**30], object)
         extremes[name] = Numbers(scaled, 30, 2**63 * 10**30, np.array([False, True, True, True]))
-    named, lists = condition_fields(when, features), empty_lists(when)
+    named, lists = condition_fields(when, features), _empty_lists(when)
 
     def tried(columns: Mapping[str, pa.Array]) -> object:
         at = ListsAt(lists, columns[schema.event_time.field].to_numpy())
         return evaluate({name: columns[name] for name in named}, extremes, schema, EXTREMES, at)
 
-    try_out(when, schema, tried)
+    _try_out(when, schema, tried)
 
 
 def holds(
@@ -276,3 +287,67 @@ def holds(
     """
     read = readable_columns(fields, fields, schema)
     return matching(when.expression, {**read, **features}, events, lists)
+
+
+@dataclass(frozen=True)
+class SqlScore(SqlFilter):
+    """A score that is written in SQL; its expression is a number."""
+
+
+@lru_cache(maxsize=65_536)
+def parse_score(text: str) -> SqlScore:
+    """Read a score in SQL; ValueError says at which column it cannot be read."""
+    return SqlScore(_parsed(text), text)
+
+
+def _read_score(written: Any) -> int | SqlScore:
+    if isinstance(written, SqlScore):
+        return written
+    if isinstance(written, str) and not _WHOLE.fullmatch(written):
+        return parse_score(written)
+    is_whole = isinstance(written, str | int | float) and not isinstance(written, bool) and float(written) % 1 == 0
+    if not is_whole or not 0 <= int(written) <= LARGEST_SCORE:
+        message = (
+            f"{short_line(repr(written))} is not a score; write a whole number from 0 to {LARGEST_SCORE:,}, or SQL over"
+            " features and fields, as in 40 + 10 * payments"
+        )
+        raise ValueError(message)
+    return int(written)
+
+
+Score = Annotated[
+    int | SqlScore,
+    PlainValidator(_read_score),
+    PlainSerializer(lambda score: score.text if isinstance(score, SqlScore) else score, return_type=int | str),
+]
+"""A score as a field of a model: read and written as people write it."""
+
+
+def score_words(score: int | SqlScore, words: Mapping[str, str] | None = None) -> str:
+    """Return a score in English; `words` stand for names in it."""
+    return value_in_words(score.expression, words) if isinstance(score, SqlScore) else f"{score:,}"
+
+
+def check_score_fits(score: SqlScore, features: Mapping[str, ValueKind], schema: EventSchema) -> None:
+    """See that a score fits the event schema and the features, as `check_condition_fits` does for a condition."""
+    _check_fits(score, features, schema, check_score, lambda *given: scores(score, *given))
+
+
+def scores(
+    score: SqlScore,
+    fields: Mapping[str, pa.Array],
+    features: Mapping[str, FeatureColumn],
+    schema: EventSchema,
+    events: int,
+    lists: ListsAt | None = None,
+) -> Int64s:
+    """Return the score of so many events; takes what `holds` takes."""
+    found = computed(score.expression, {**readable_columns(fields, fields, schema), **features}, events, lists)
+    assert isinstance(found, Numbers)
+    known = zip(found.scaled.tolist(), found.valid.tolist(), strict=True)
+    return np.array([whole_score(each, 10**found.scale) if is_known else 0 for each, is_known in known], np.int64)
+
+
+def whole_score(dividend: int, divisor: int) -> int:
+    """Return the score that a number comes to, which is given as a fraction."""
+    return min(max(half_to_even(dividend, divisor), 0), LARGEST_SCORE)

@@ -1,19 +1,15 @@
 """A feature: what is computed over a window of a group's tracks, to be named in the condition of a rule."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
-import numpy as np
 from pydantic import (
-    ConfigDict,
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
     Tag,
-    ValidationInfo,
     field_serializer,
     field_validator,
     model_serializer,
@@ -24,19 +20,16 @@ from buckets.aggregates.aggregate import Aggregate, FieldKind, ValueKind
 from buckets.aggregates.component import COUNT, PAIRS, PERCENTILE, PERIODS, RANK, SUM, ColumnKind, Component
 from buckets.aggregates.over_periods import OVER_PERIODS, OverPeriods
 from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
-from buckets.arrays import Int64s
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSchema, EventTime, Measure
-from buckets.expressions.expression import Expression
+from buckets.expressions.expression import Expression, digits_after_point
 from buckets.numbers.fixed_point import parse_decimal
-from buckets.printable import capitalised, counted, short_line
+from buckets.printable import capitalised, short_line
 from buckets.rules.condition import SqlFilter
-from buckets.rules.filter import Filter, FilterField, describe_filter
-from buckets.rules.periods import UTC, Periods
+from buckets.rules.filter import Filter, FilterField, describe_filter, names_this, split_filter, window_fields
 from buckets.rules.role import counted_field, grouping_fault, has_roles
 from buckets.rules.steps import MOST_STEPS, StepField, check_step, step_filter, steps_in_words
-from buckets.rules.this_event import names_this, split_filter, window_fields
-from buckets.time_zone import LONGEST_PERIODS_MS, check_zone, period_starts_ms
+from buckets.rules.window import Periods, PeriodsWindow, Window
 from buckets.validation import A_FIELD, OF_EACH_PERIOD, Checked
 
 
@@ -58,238 +51,12 @@ class Track:
 
 
 Counted = Literal["events", "alerts"]  # What a rule counts
-MOST_LAST = 1_000_000  # So many last events a window may hold
-
-
-_TOO_SHORT: Final[Mapping[str, str]] = {
-    "length_ms": "a window is at least 1ms long",
-    "offset_ms": "an offset is at least 1ms; leave it out for a window that ends with its event",
-    "session_ms": "the events of a session may be at least 1ms apart",
-}
-"""By the durations of a window, what is said of one that is none."""
 
 
 def holds_texts(track: Track, schema: EventSchema) -> bool:
     """Return whether a track holds texts themselves."""
     name = schema.new_names.get(track.of or "", track.of or "")
     return track.kind == "value" and schema.attributes.get(name) == "string"
-
-
-class Window(Checked):
-    """How far a window reaches back from its event, whether it holds an event exactly that old, and where it ends.
-
-    Attributes:
-        length_ms: how long it is; of one that begins with a period of the calendar, how long that is at the most.
-        this: the period of the calendar with which it begins; None for one of a length.
-        zone: by whose clocks.
-        left: whether it holds an event at its very beginning.
-        exclude: `current` for one without its own event; None for one that holds it.
-        offset_ms: how long before its event it ends, and holds an event of that very time; 0 for none.
-        last: how many events it holds at most, its last ones that the feature counts, by time and arrival; 0 for any
-            number. Its length is written `within` then.
-        session_ms: of one that holds the events of a session, how far apart two that follow each other may be; 0 for
-            others. Its length is written `within` then.
-    """
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    length_ms: DurationMs = Field(alias="length")
-    this: Literal["day", "week", "month"] | None = None
-    zone: str = UTC
-    left: Literal["closed", "open"] = "closed"
-    exclude: Literal["current"] | None = None
-    offset_ms: DurationMs = Field(alias="offset", default=0)
-    last: int = Field(default=0, ge=1, le=MOST_LAST)
-    session_ms: DurationMs = Field(alias="session", default=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _length_of_last_events(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or not {"last", "session", "within"} & data.keys():
-            return data
-        of_last, of_session = ({name, "within"} for name in ("last", "session"))
-        if data.keys() - {"exclude"} not in (of_last, of_session) or isinstance(data.get("last"), bool):
-            message = (
-                "a window of the last events or of a session has `last`, how many, or `session`, how far apart they "
-                "may be, `within`, up to which age they count, and at most `exclude` beside them; write {last: 10, "
-                "within: 30d} or {session: 30m, within: 24h}"
-            )
-            raise ValueError(message)
-        return {"length": data["within"], **{name: data[name] for name in data.keys() - {"within"}}}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _length_of_a_period(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping) or value.get("this") is None:
-            if isinstance(value, Mapping) and "zone" in value:
-                message = "`zone` goes with `this`, as in {this: day, zone: Europe/Berlin}"
-                raise ValueError(message)
-            return value
-        beside = next((name for name in ("length", "length_ms", "left", "offset", "offset_ms") if name in value), None)
-        if beside is not None:
-            message = f"a window that begins with this {value['this']} has no `{beside}`; leave it out"
-            raise ValueError(message)
-        return {**value, "length": f"{LONGEST_PERIODS_MS.get(value['this'], 1)}ms"}
-
-    _is_known = field_validator("zone", mode="after")(check_zone)
-
-    @field_validator(*_TOO_SHORT, mode="after")
-    @classmethod
-    def _longer_than_nothing(cls, value: int, info: ValidationInfo) -> int:
-        if value <= 0:
-            raise ValueError(_TOO_SHORT[info.field_name or ""])
-        return value
-
-    def _faults(self) -> Iterator[str]:
-        if self.exclude is not None and self.offset_ms:
-            yield "a window with an `offset` ends before its event, and never holds it; leave out `exclude`"
-        if self.this is not None:
-            period_starts_ms(self.this, self.zone)
-
-    @model_serializer(mode="wrap")
-    def _what_is_said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        without = {"this", "zone"} if self.this is None else {"length_ms", "length", "left"}
-        without |= {"exclude"} if self.exclude is None else set()
-        without |= set() if self.offset_ms else {"offset_ms", "offset"}
-        without |= set() if self.last else {"last"}
-        without |= set() if self.session_ms else {"session_ms", "session"}
-        written: dict[str, Any] = write(self)
-        if self.last or self.session_ms:
-            without |= {"length_ms", "length", "left"}
-            written["within"] = format_duration(self.length_ms)
-        return {name: value for name, value in written.items() if name not in without}
-
-    @property
-    def holds_its_event(self) -> bool:
-        """Whether its own event is in it."""
-        return self.exclude is None and not self.offset_ms
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it has a length alone, and ends with its event."""
-        return self.holds_its_event and self.this is None and not self.needs_raw_events
-
-    @property
-    def needs_raw_events(self) -> bool:
-        """Whether single events say where it begins, so that it has to lie in the tail."""
-        return bool(self.last or self.session_ms)
-
-    @property
-    def calendar(self) -> tuple[str, str] | None:
-        """The period of a calendar and the zone that say where it begins; None where these do not."""
-        return None if self.this is None else (self.this, self.zone)
-
-    @property
-    def period_steps(self) -> tuple[int, int, int]:
-        """Of one of whole periods, how many days or steps it holds, how many make a period, and how long a step is."""
-        return 0, 0, 0
-
-    @property
-    def begins_ms(self) -> int:
-        """How long before its event it begins."""
-        return self.offset_ms + self.length_ms
-
-    @property
-    def reach_ms(self) -> int:
-        """How much older than its event an event of the window may be."""
-        return self.begins_ms - (self.left == "open")
-
-    def starts_ms(self, times_ms: Int64s) -> Int64s:
-        """Return when the windows of events at such times begin: int64 `(events,)`."""
-        if self.this is None:
-            return times_ms - self.begins_ms
-        starts_ms = period_starts_ms(self.this, self.zone)
-        known_ms = starts_ms[np.maximum(np.searchsorted(starts_ms, times_ms, side="right") - 1, 0)]
-        return np.where(known_ms <= times_ms, np.maximum(known_ms, times_ms - self.reach_ms), times_ms - self.reach_ms)
-
-    def ends_ms(self, times_ms: Int64s) -> Int64s:
-        """Return until when the windows of events at such times hold others: int64 `(events,)`."""
-        return times_ms - self.offset_ms
-
-    def counted_borders_ms(self, time_ms: int, others_ms: Int64s) -> list[int]:
-        """Return the borders of its periods, of a window of such; nothing for others."""
-        return []
-
-    @property
-    def text(self) -> str:
-        """Return it as a brief text: `30d`, `30d before`, `24h until 7d before`, `this day in Europe/Berlin`."""
-        length = format_duration(self.length_ms) if self.this is None else f"this {self.this} in {self.zone}"
-        length = f"last {self.last} within {length}" if self.last else length
-        length = f"session {format_duration(self.session_ms)} within {length}" if self.session_ms else length
-        if self.offset_ms:
-            return f"{length} until {format_duration(self.offset_ms)} before"
-        return length if self.exclude is None else f"{length} before"
-
-    def words_over(self, counted: Counted) -> str:
-        """Return it in a sentence about events or alerts."""
-        return self.words.replace("event", counted.removesuffix("s"))
-
-    @property
-    def words(self) -> str:
-        """Return it in a sentence: `the last 30d`, `the last 30d before the event`, `this month in UTC`."""
-        length = format_duration(self.length_ms)
-        if self.session_ms:
-            length = f"{length}, as far as events are up to {format_duration(self.session_ms)} apart"
-        if self.last:
-            length = f"{'event' if self.last == 1 else counted(self.last, 'event')} within {length}"
-        if self.offset_ms:
-            return f"the {length} until {format_duration(self.offset_ms)} before the event"
-        over = f"the last {length}" if self.this is None else f"this {self.this} in {self.zone}"
-        return over if self.exclude is None else f"{over} before the event"
-
-
-class PeriodsWindow(Window):
-    """The whole periods before the one in which the event lies; what is written of it is its length."""
-
-    periods: Periods
-
-    @property
-    def calendar(self) -> tuple[str, str] | None:
-        """The days of a zone; None for steps of a fixed length."""
-        return ("day", self.periods.zone) if self.periods.are_days else None
-
-    @property
-    def period_steps(self) -> tuple[int, int, int]:
-        """How many days or steps it holds, how many make a period, and how long a step is, 0 for days."""
-        step_ms = self.periods.step_ms
-        return self.length_ms // step_ms, self.periods.every_ms // step_ms, 0 if self.periods.are_days else step_ms
-
-    @property
-    def holds_its_event(self) -> bool:
-        """It ends before its event."""
-        return False
-
-    @property
-    def begins_ms(self) -> int:
-        """How long before its event it begins, at most."""
-        return self.periods.reach_ms(self.length_ms)
-
-    def starts_ms(self, times_ms: Int64s) -> Int64s:
-        """Return when the windows of events at such times begin: int64 `(events,)`."""
-        return self.periods.begin_ms(times_ms, self.length_ms)
-
-    def ends_ms(self, times_ms: Int64s) -> Int64s:
-        """Return the last millisecond before the periods of events at such times: int64 `(events,)`."""
-        return self.periods.begin_ms(times_ms) - 1
-
-    def counted_borders_ms(self, time_ms: int, others_ms: Int64s) -> list[int]:
-        """Return when its periods begin, from that of the first of some events on, and when the last one ends."""
-        before_ms, at = range(self.length_ms, -1, -self.periods.every_ms), np.array([time_ms])
-        borders_ms = [int(self.periods.begin_ms(at, each_ms)[0]) for each_ms in before_ms]
-        first_ms = int(others_ms.min()) if len(others_ms) else borders_ms[-1]
-        return borders_ms[bisect_right(borders_ms, first_ms) - 1 :]
-
-    @property
-    def text(self) -> str:
-        """Return it as a brief text: `30d before this day in Europe/Berlin`, `24h before this period of 1h`."""
-        zone = self.periods.zone if self.periods.are_days else None
-        own = f"day in {zone}" if zone else f"period of {self.periods.every_text}"
-        return f"{format_duration(self.length_ms)} before this {own}"
-
-    @property
-    def words(self) -> str:
-        """Return it in a sentence."""
-        return f"the {self.text}"
 
 
 @dataclass(frozen=True)
@@ -671,9 +438,7 @@ class Limit(Checked):
             message = f"{value!r} is not a decimal number"
             raise ValueError(message)
         number = parse_decimal(str(value))
-        exponent = number.as_tuple().exponent
-        assert isinstance(exponent, int)
-        if max(number.adjusted() + 1, 0) + max(-exponent, 0) > _LONGEST_LIMIT_DIGITS:
+        if max(number.adjusted() + 1, 0) + digits_after_point(number) > _LONGEST_LIMIT_DIGITS:
             message = f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits"
             raise ValueError(message)
         return Decimal(format(number, "f"))

@@ -4,12 +4,15 @@
     where: paymentType = 'CRD' AND (country IN ('FR', 'DE') OR paymentAmount > 100)
 
 Two spellings of one filter are equal. SQL that a mapping can say is that mapping, once the event schema is known.
+
+Filters of features may name the event whose window it is: `amount > 2 * this.amount`, `country <> this.country`.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from functools import lru_cache, reduce
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -17,11 +20,11 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.events.derived_fields import renamed_sql
 from buckets.events.schema import EventSchema
-from buckets.expressions.expression import THIS, Expression
+from buckets.expressions.expression import THIS, Expression, conjuncts, to_sql
 from buckets.lists.index import NO_LISTS, Lists
-from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
-from buckets.printable import quoted
-from buckets.rules.condition import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, finite_decimal, format_scaled, parse_decimal, to_scaled
+from buckets.printable import quoted, value_text
+from buckets.rules.condition import SqlFilter, as_mapping, check_filter, matches_sql, one_form, parse_sql_filter
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
@@ -41,12 +44,13 @@ Filter = tuple[Condition, ...] | SqlFilter
 
 
 def _text(value: Any, field: str) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, str | int | float):
-        return str(value)
-    message = f"where.{field}: {value!r} is not a value; write a string, a number, true or false"
-    raise ValueError(message)
+        return value_text(value)
+    raise _fault(field, f"{value!r} is not a value; write a string, a number, true or false")
+
+
+def _fault(field: Any, reason: str) -> ValueError:
+    return ValueError(f"where.{field}: {reason}")
 
 
 _OF_THIS = re.compile(re.escape(THIS) + r"[A-Za-z_]\w*")
@@ -63,25 +67,20 @@ def parse_filter(written: Any) -> Filter:
     for field, test in written.items():
         tests = test if isinstance(test, dict) else {"in" if isinstance(test, list) else "=": test}
         if not tests:
-            message = f"where.{field}: has no test; write a value, a list of values or {{operator: value}}"
-            raise ValueError(message)
+            raise _fault(field, "has no test; write a value, a list of values or {operator: value}")
         for operator, operand in tests.items():
             if operator not in _OPERATORS:
-                message = f"where.{field}: unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}"
-                raise ValueError(message)
+                raise _fault(field, f"unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}")
             listed = operator in ("in", "not_in")
             if listed != isinstance(operand, list) or operand == []:
-                message = f"where.{field}: {operator} takes {'a list of values' if listed else 'one value'}"
-                raise ValueError(message)
+                raise _fault(field, f"{operator} takes {'a list of values' if listed else 'one value'}")
             operands = {_text(value, field) for value in operand} if listed else {_text(operand, field)}
             named = next((text for text in operands if _OF_THIS.fullmatch(text)), None)
             if named is not None:
-                message = f"where.{field}: {named!r} is a text here; name the event itself in SQL: {field} = {named}"
-                raise ValueError(message)
+                raise _fault(field, f"{named!r} is a text here; name the event itself in SQL: {field} = {named}")
             condition = _canonical(str(field), operator, operands)
             if any((each.field, each.operator) == (condition.field, condition.operator) for each in conditions):
-                message = f"where.{field}: two tests amount to one operator, {condition.operator}; write one of them"
-                raise ValueError(message)
+                raise _fault(field, f"two tests amount to one operator, {condition.operator}; write one of them")
             conditions.append(condition)
     return tuple(sorted(conditions))
 
@@ -95,8 +94,7 @@ def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
         try:
             written = format(parse_decimal(bound), "f")
         except ValueError as error:
-            message = f"where.{field}: {error}"
-            raise ValueError(message) from None
+            raise _fault(field, str(error)) from None
         operands = {written.rstrip("0").rstrip(".") if "." in written else written}
     return Condition(field, operator, tuple(sorted(operands)))
 
@@ -189,27 +187,21 @@ def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> 
         try:
             written = format_scaled(to_scaled(text, scale), scale)
         except ValueError as error:
-            message = f"where.{field}: {error}"
-            raise ValueError(message) from None
+            raise _fault(field, str(error)) from None
         return written.rstrip("0").rstrip(".") if "." in written else written
     kind = schema.attributes.get(field)
     if field in schema.arrays:
-        message = f"where.{field}: is an array; write a condition in SQL, as in where: {field} IN ('X')"
-        raise ValueError(message)
+        raise _fault(field, f"is an array; write a condition in SQL, as in where: {field} IN ('X')")
     if kind is None:
-        message = f"where.{field}: no such attribute or measure in event schema {schema.name!r}"
-        raise ValueError(message)
+        raise _fault(field, f"no such attribute or measure in event schema {schema.name!r}")
     if kind == "long":
         if _INTEGER.fullmatch(text) is None or not INT64_MIN <= int(text) <= INT64_MAX:
-            message = f"where.{field}: {text!r} is not a 64-bit integer"
-            raise ValueError(message)
+            raise _fault(field, f"{text!r} is not a 64-bit integer")
         return str(int(text))
     if condition.operator in _ORDER:
-        message = f"where.{field}: {condition.operator} needs a number, and {field} is a {kind}"
-        raise ValueError(message)
+        raise _fault(field, f"{condition.operator} needs a number, and {field} is a {kind}")
     if kind == "boolean" and text not in ("true", "false"):
-        message = f"where.{field}: {text!r} is neither true nor false"
-        raise ValueError(message)
+        raise _fault(field, f"{text!r} is neither true nor false")
     return text
 
 
@@ -227,7 +219,7 @@ def filter_condition(where: Filter, schema: EventSchema | None) -> Expression:
 
 
 def _test(test: Condition, schema: EventSchema | None) -> Expression:
-    kind = "number" if all(map(_reads_as_number, test.operands)) else "text"
+    kind = "text" if None in map(finite_decimal, test.operands) else "number"
     if schema is not None:
         attribute = schema.attributes.get(test.field)
         kind = "boolean" if attribute == "boolean" else "text"
@@ -239,13 +231,6 @@ def _test(test: Condition, schema: EventSchema | None) -> Expression:
     if test.operator == "not_in":
         return Expression("not", (Expression("in", operands),))
     return Expression(test.operator, operands)
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        return Decimal(text).is_finite()
-    except InvalidOperation:
-        return False
 
 
 def filter_lists(where: Filter) -> frozenset[str]:
@@ -269,3 +254,65 @@ def matches(
         return None
     sql = where if isinstance(where, SqlFilter) else SqlFilter(filter_condition(where, schema), "")
     return matches_sql(sql, columns, schema, lists)
+
+
+def names_this(where: Filter | None) -> bool:
+    """Return whether a filter names the event whose window it is."""
+    return isinstance(where, SqlFilter) and where.names_this
+
+
+def field_of(name: str) -> str:
+    """Return the field of a name, be it of this event or of one in its window."""
+    return name.removeprefix(THIS)
+
+
+def window_fields(where: SqlFilter) -> list[str]:
+    """Return the fields of events in the window that a filter names, each once."""
+    return [name for name in dict.fromkeys(where.expression.fields()) if not name.startswith(THIS)]
+
+
+@lru_cache(maxsize=4_096)
+def split_filter(where: Filter) -> tuple[Filter, SqlFilter | None]:
+    """Return what of a filter an event passes by itself, and what it has to be to this event; None for anything."""
+    if not isinstance(where, SqlFilter) or not where.names_this:
+        return where, None
+    parts = conjuncts(where.expression)
+    with_this = [part for part in parts if any(name.startswith(THIS) for name in part.fields())]
+    alone = [part for part in parts if part not in with_this]
+    return _all_of(alone) or (), _all_of(with_this)
+
+
+def _all_of(parts: list[Expression]) -> SqlFilter | None:
+    if not parts:
+        return None
+    joined = reduce(lambda one, other: Expression("and", (one, other)), parts)
+    return SqlFilter(joined, to_sql(joined))
+
+
+def with_this(schema: EventSchema) -> EventSchema:
+    """Return an event schema with each attribute and measure twice, once as that of this event."""
+    attributes = {THIS + name: kind for name, kind in schema.attributes.items()}
+    measures = {THIS + name: measure for name, measure in schema.measures.items()}
+    update = {"attributes": {**schema.attributes, **attributes}, "measures": {**schema.measures, **measures}}
+    return schema.model_copy(update=update)
+
+
+def check_this_filter(where: SqlFilter, schema: EventSchema) -> None:
+    """See that such a filter fits the event schema and can be evaluated; ValueError says what does not."""
+    both, time = with_this(schema), schema.event_time.field
+    beside = split_filter(where)[1]
+    assert beside is not None
+    for name in where.expression.fields():
+        message = ""
+        if name == time and time not in beside.expression.fields():
+            continue  # An event passes that part by itself.
+        if field_of(name) == time:
+            message = (
+                f"{name} does not stand beside `this`; a test of {time} by itself may be joined by AND, as in "
+                f"hour({time}) < 6 AND amount > this.amount"
+            )
+        elif field_of(name) not in schema.attributes and field_of(name) not in schema.measures:
+            message = f"{name}: no such attribute or measure in event schema {schema.name!r}"
+        if message:
+            raise ValueError(message)
+    check_filter(where, both)

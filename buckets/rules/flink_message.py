@@ -14,13 +14,11 @@ from pydantic.alias_generators import to_camel
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import THIS
 from buckets.printable import blank_letter, misleading_character, short_line, unseen_character
-from buckets.rules.condition import SqlFilter, check_condition_fits
+from buckets.rules.condition import SqlFilter, SqlScore, check_condition_fits, check_score_fits
 from buckets.rules.feature import ALERT_FIELDS, Limit, Operator, alert_schema, field_kind, schema_on
-from buckets.rules.filter import Filter, canonical_filter, filter_fields
+from buckets.rules.filter import Filter, canonical_filter, check_this_filter, filter_fields
 from buckets.rules.role import AS, asked_field, counted_field, fields_of
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
-from buckets.rules.score import SqlScore, check_score_fits
-from buckets.rules.this_event import check_this_filter
 from buckets.validation import Checked, Location, field_name, first_fault
 
 Fault = tuple[Location, str]  # The location of a field in a rule, and what is wrong with it
@@ -187,6 +185,7 @@ def _filter_faults(where: Filter, location: Location, schema: EventSchema) -> It
 
 COUNT, COUNT_WITH_RESET = "COUNT_FLINK", "COUNT_WITH_RESET_FLINK"
 """Names of no field, which stand for the number of events."""
+_OperatorName = Literal["EQUAL", "NOT_EQUAL", "GREATER_EQUAL", "LESS_EQUAL", "GREATER", "LESS"]
 OPERATORS: dict[str, Operator] = {
     "EQUAL": "=",
     "NOT_EQUAL": "!=",
@@ -243,10 +242,7 @@ def _limit_text(value: Any) -> Any:
 
 
 Whole = Annotated[int | None, BeforeValidator(_whole)]
-_State = Literal["ACTIVE", "PAUSE", "DELETE", "CONTROL"]
 _Control = Literal["CLEAR_STATE_ALL", "CLEAR_STATE_ALL_STOP", "DELETE_RULES_ALL", "EXPORT_RULES_CURRENT"]
-_Function = Literal["SUM", "AVG", "MIN", "MAX"]
-_Operator = Literal["EQUAL", "NOT_EQUAL", "GREATER_EQUAL", "LESS_EQUAL", "GREATER", "LESS"]
 
 
 class FlinkMessage(Checked):
@@ -269,12 +265,12 @@ class FlinkMessage(Checked):
     model_config = ConfigDict(alias_generator=to_camel)
 
     rule_id: Whole = None
-    rule_state: _State
+    rule_state: Literal["ACTIVE", "PAUSE", "DELETE", "CONTROL"]
     grouping_key_names: tuple[str, ...] | None = None
     unique: tuple[str, ...] | None = None
     aggregate_field_name: str | None = None
-    aggregator_function_type: _Function | None = None
-    limit_operator_type: _Operator | None = None
+    aggregator_function_type: Literal["SUM", "AVG", "MIN", "MAX"] | None = None
+    limit_operator_type: _OperatorName | None = None
     limit: Annotated[str | None, BeforeValidator(_limit_text)] = None
     window_minutes: Whole = None
     window_millis: Whole = None

@@ -21,12 +21,11 @@ from buckets.expressions.expression import COMPARISONS
 from buckets.printable import quoted
 from buckets.rules.completeness import FROM_THE_FIRST, Completeness, later
 from buckets.rules.feature import Counted, Limit, Part, Track, holds_texts, schema_on
-from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, renamed_filter
+from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, names_this, renamed_filter
 from buckets.rules.policies import AlertPolicy
 from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.role import asks_alerts, counted_field, fields_of, renamed_field
 from buckets.rules.rule import WHOLE_SHARE, Rule
-from buckets.rules.this_event import names_this
 
 
 def kernel_limit(rule: Rule) -> Limit | None:

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from buckets.duration import format_duration
 from buckets.events.schema import AttributeType, EventSchema
 from buckets.moment import Moment, brief_time_text, exact_time_text, moment_ms
-from buckets.printable import one_line, short_line
+from buckets.printable import one_line, short_line, value_text
 from buckets.validation import Checked
 
 
@@ -104,26 +104,18 @@ class AlertPolicy(Generic[Setting]):
 
 def quiet_until_ms(policies: Iterable[AlertPolicy[Any]], state: RuleState) -> int | None:
     """Return until when the last of some policies needs what is remembered, in ms; None where none does."""
-    last_ms = None
-    for policy in policies:
-        end_ms = policy.quiet_until_ms(state)
-        if end_ms is not None and (last_ms is None or end_ms > last_ms):
-            last_ms = end_ms
-    return last_ms
+    ends_ms = (policy.quiet_until_ms(state) for policy in policies)
+    return max((end_ms for end_ms in ends_ms if end_ms is not None), default=None)
 
 
 def held_by(policies: Iterable[AlertPolicy[Any]], fired: FiredAt, state: RuleState) -> str | None:
     """Return what holds an alert back: the first policy that does; None where none does."""
-    for policy in policies:
-        if policy.holds_back(fired, state):
-            return policy.held_by
-    return None
+    return next((policy.held_by for policy in policies if policy.holds_back(fired, state)), None)
 
 
 def key_texts(key: Mapping[str, str | int | bool]) -> KeyTexts:
     """Return the values of a key as text: numbers may have been written so, as in YAML."""
-    values = (key[field] for field in sorted(key))
-    return tuple(("true" if value else "false") if isinstance(value, bool) else str(value) for value in values)
+    return tuple(value_text(key[field]) for field in sorted(key))
 
 
 MOST_SNOOZES = 1000
@@ -307,8 +299,3 @@ POLICIES: tuple[type[AlertPolicy[Any]], ...] = (RequireWarm, Snoozes, Cooldown, 
 """In the order in which they decide: the first that holds an alert back is named."""
 HELD_BY = tuple(policy.held_by for policy in POLICIES if policy.held_by is not None)
 """What can hold an alert back, as results name it."""
-
-
-def policies_of(rule: object) -> tuple[AlertPolicy[Any], ...]:
-    """Return the policies whose fields say something in a rule, in the order in which they decide."""
-    return tuple(policy(getattr(rule, policy.field)) for policy in POLICIES if getattr(rule, policy.field))

@@ -11,13 +11,13 @@ from typing import Any
 from buckets.errors import BucketsError
 from buckets.events.derived_fields import renamed_sql
 from buckets.events.schema import EventSchema
+from buckets.rules.condition import SqlScore
 from buckets.rules.feature import ALERT_FIELDS
 from buckets.rules.filter import renamed_written
 from buckets.rules.group import Group
 from buckets.rules.role import fields_of, renamed_field
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
-from buckets.rules.score import SqlScore
 from buckets.rules.steps import renamed_step
 
 Names = Mapping[str, str]  # The new name of each field that is renamed

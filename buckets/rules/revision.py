@@ -155,7 +155,7 @@ class _Draft:
             raise ValueError(of_settings)
         rule = in_one_form(rule, self._schema)
         there = self.rules.get(rule.rule_id)
-        if there is not None and not needs_put({rule.rule_id: in_one_form(there, self._schema)}, rule):
+        if there is not None and not needs_put(in_one_form(there, self._schema), rule):
             return []
         return [self._replace(change, rule)]
 
@@ -210,17 +210,14 @@ def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
 
     `100`, `"100.00"` and `1e2` are one amount. A rule that does not fit the event schema stays as it is.
     """
+    features = dict(rule.features)
     try:
-        counted = schema_on(rule.on, schema)
-        features = {
-            name: feature
-            if feature.where is None
-            else feature.model_copy(
-                update={"where": canonical_filter(feature.where, schema_on(feature.on or rule.on, schema))}
-            )
-            for name, feature in rule.features.items()
-        }
-        return rule.model_copy(update={"where": canonical_filter(rule.where, counted), "features": features})
+        for name, feature in rule.features.items():
+            if feature.where is not None:
+                where = canonical_filter(feature.where, schema_on(feature.on or rule.on, schema))
+                features[name] = feature.model_copy(update={"where": where})
+        where = canonical_filter(rule.where, schema_on(rule.on, schema))
+        return rule.model_copy(update={"where": where, "features": features})
     except ValueError:  # of another event schema
         return rule
 

@@ -29,7 +29,15 @@ from buckets.expressions.expression import LIST_NAME, RULES_LIST, Expression
 from buckets.moment import Moment, brief_time_text, moment_ms, moment_text
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.printable import capitalised, one_line, short_line
-from buckets.rules.condition import ConditionField, SqlFilter, condition_fields, condition_words
+from buckets.rules.condition import (
+    ConditionField,
+    Score,
+    SqlFilter,
+    SqlScore,
+    condition_fields,
+    condition_words,
+    score_words,
+)
 from buckets.rules.feature import (
     FIELDS,
     SHORT_LOCATIONS,
@@ -40,17 +48,15 @@ from buckets.rules.feature import (
     Limit,
     NamedFeature,
     Part,
-    Window,
     condition_of,
     feature_of,
     phrase_of,
     sentence_of,
 )
-from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists
-from buckets.rules.policies import MOST_SNOOZES, AlertPolicy, Snooze, policies_of
+from buckets.rules.filter import Filter, FilterField, describe_filter, field_of, filter_fields, filter_lists
+from buckets.rules.policies import MOST_SNOOZES, POLICIES, AlertPolicy, Snooze
 from buckets.rules.role import asked_field, counted_field, has_roles, over_alerts
-from buckets.rules.score import Score, SqlScore, score_words
-from buckets.rules.this_event import field_of
+from buckets.rules.window import Window
 from buckets.validation import Checked
 
 Severity = Literal["low", "medium", "high", "critical"]
@@ -306,8 +312,8 @@ class Rule(Checked):
 
     @property
     def policies(self) -> tuple[AlertPolicy[Any], ...]:
-        """Its policies, in the order in which they decide."""
-        return policies_of(self)
+        """Its policies: those whose fields say something, in the order in which they decide."""
+        return tuple(policy(getattr(self, policy.field)) for policy in POLICIES if getattr(self, policy.field))
 
     @property
     def depends_on_alerts(self) -> bool:
@@ -442,8 +448,7 @@ class Rule(Checked):
         """Return what one of its features computes, in English: `the sum of paymentAmount`."""
         if not self.is_short:
             return named.phrase_over(named.feature.on or self.on)
-        phrase = phrase_of(named.feature)
-        return capitalised(phrase)
+        return capitalised(phrase_of(named.feature))
 
     def _sentence_of_features(self) -> str:
         by = " and ".join(self.group_by)

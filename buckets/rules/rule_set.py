@@ -243,11 +243,10 @@ def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: 
         if not arrived or now_ms <= before_ms:
             return group.complete
         reach = complete_behind(arrived, -group.longest_window_ms - before_ms, now_ms)
-        since = {
-            track: reach if kept is None else earlier_from(kept, now_ms - before_ms)
+        return {
+            track: reach if kept is None else later(reach, earlier_from(kept, now_ms - before_ms))
             for track, kept in group.complete.items()
         }
-        return {track: later(reach, kept) for track, kept in since.items()}
 
     groups, alert_groups = (
         tuple(replace(group, complete=complete(group)) for group in groups)

@@ -32,8 +32,7 @@ def parse_step(written: Any) -> Step:
     """Read a step as people write it; ValueError if it is neither a text nor a mapping from one text to another."""
     if isinstance(written, Step):
         return written
-    parts = (*written.items(),) if isinstance(written, Mapping) and len(written) == 1 else ((written, ""),)
-    ((name, sql),) = parts
+    ((name, sql),) = written.items() if isinstance(written, Mapping) and len(written) == 1 else ((written, ""),)
     if not isinstance(name, str) or not isinstance(sql, str) or not name.strip():
         message = f"{short_line(repr(written))} is no step; write login, a filter in SQL, or {{transfer: amount > 500}}"
         raise ValueError(message)

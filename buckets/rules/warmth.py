@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from buckets.duration import DAY_MS, MINUTE_MS, rounded_duration
 from buckets.moment import minute_text
-from buckets.rules.completeness import ALWAYS_MS, Completeness, Stretches
+from buckets.rules.completeness import ALWAYS_MS, Completeness, Stretches, at
 from buckets.rules.group import Group
 from buckets.rules.role import asks_alerts
 from buckets.rules.rule import Rule
@@ -122,7 +122,7 @@ def _all_complete(reads: list[_Read]) -> tuple[Warm, ...]:
     for from_ms, next_ms in zip(froms_ms, [*froms_ms[1:], None], strict=True):
         starts_ms = [from_ms]
         for complete, reach_ms in reads:
-            since_ms = [since.since_ms for since in complete if since.from_ms <= from_ms][-1]
+            since_ms = at(complete, from_ms)
             starts_ms.append(ALWAYS_MS if since_ms == ALWAYS_MS else since_ms + reach_ms)
         start_ms = max(starts_ms)
         if next_ms is None or start_ms < next_ms:

@@ -16,11 +16,10 @@ from typing import Final
 from buckets.duration import format_duration
 from buckets.expressions.expression import RULES_LIST, Expression, normalise, to_sql
 from buckets.numbers.fixed_point import parse_decimal
-from buckets.rules.condition import SqlFilter
+from buckets.rules.condition import SqlFilter, SqlScore
 from buckets.rules.feature import ALERT_RULE, Feature
 from buckets.rules.role import AS
 from buckets.rules.rule import Rule
-from buckets.rules.score import SqlScore
 
 _NOTHING: Final = Expression("number", value=parse_decimal("0"))
 Found = Mapping[tuple[str, str], Expression]

@@ -34,7 +34,7 @@ class BackfilledJob(ArchivedJob):
     def ask(self, asked: Rule) -> None:
         """Have the history of a rule in force filled in, from the next batch on."""
         there = next(rule for rule in self.pipeline.rule_set.rules if rule.rule_id == asked.rule_id)
-        self._keep(begun(self.pipeline.rule_set, [Wanted(there, None, "ann", "", 0)], self.pipeline.batches))
+        self._keep(begun(self.pipeline.rule_set, Wanted(there, None, "ann", "", 0), self.pipeline.batches))
 
     def change(self, asked: Sequence[RuleChange], arrived=()) -> None:
         before, lateness_ms = self.pipeline.rule_set, self.settings.allowed_lateness

@@ -227,7 +227,7 @@ class Filled(Job):
     def ask(self, rules: list[Rule], asked: Rule) -> None:
         self.change([*rules, asked])
         wanted = Wanted(self.pipeline.rule_set.rules[-1], None, "ann", "", 0)
-        self.pipeline.rule_set = begun(self.pipeline.rule_set, [wanted], self.pipeline.batches)
+        self.pipeline.rule_set = begun(self.pipeline.rule_set, wanted, self.pipeline.batches)
 
     def batch(self, rows: list[Row]) -> tuple[dict, list, list]:
         pipeline, rng = self.pipeline, self.rng

@@ -32,7 +32,7 @@ def wanted(of: Rule, complete=None) -> Wanted:
 def filling(*rules: Rule, asked: Rule = ASKED) -> RuleSet:
     """Rules of which one is being filled from batch 5 on; the others were there from the start."""
     first = revise(RuleSet(0, (), (), {}), changes_between((), rules), SCHEMA, (), 0).rule_set
-    return begun(revised(first, [*rules, asked]), [wanted(asked)], 5)
+    return begun(revised(first, [*rules, asked]), wanted(asked), 5)
 
 
 def group_of(rule_set: RuleSet, *fields: str):
@@ -47,7 +47,7 @@ def test_a_group_that_has_missed_something_is_filled_and_others_are_not():
 
 def test_a_rule_that_has_seen_everything_is_not_filled():
     first = revise(RuleSet(0, (), (), {}), changes_between((), [OLD]), SCHEMA, (), 0).rule_set
-    assert begun(first, [wanted(OLD)], 5) is first
+    assert begun(first, wanted(OLD), 5) is first
 
 
 def test_a_rule_that_needs_groups_is_filled_in_each_that_has_missed_something():
@@ -80,7 +80,7 @@ def test_a_rule_set_with_fills_is_read_back_as_it_was_written():
 def test_an_archive_that_begins_later_fills_as_far_as_it_goes():
     late = complete_behind(until(2_000), 1, 0)
     cold = revised(revise(RuleSet(0, (), (), {}), changes_between((), [OLD]), SCHEMA, (), 0).rule_set, [OLD, ASKED])
-    found = completed(begun(cold, [wanted(ASKED, late)], 5), {1})
+    found = completed(begun(cold, wanted(ASKED, late), 5), {1})
     assert group_of(found, "kind").completeness("amount") == late
 
 
@@ -88,7 +88,7 @@ def test_an_archive_that_begins_later_than_what_other_rules_of_the_group_have_is
     late = complete_behind(until(2_000), 1, 0)
     fee = rule("asked", measure="fee")
     cold = revised(revise(RuleSet(0, (), (), {}), changes_between((), [OLD]), SCHEMA, (), 0).rule_set, [OLD, fee])
-    assert begun(cold, [wanted(fee, late)], 5) is cold
+    assert begun(cold, wanted(fee, late), 5) is cold
 
 
 @pytest.mark.parametrize(

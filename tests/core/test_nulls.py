@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from buckets.aggregates.plain import CountedEvents
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.outputs import columns
-from buckets.rules.feature import Window
 from buckets.rules.filter import write_filter
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
+from buckets.rules.window import Window
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
 from tests.laws import examples

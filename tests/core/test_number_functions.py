@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from buckets.expressions.evaluation import matching
 from buckets.expressions.number_functions import (
     FASTEST_KMH,
-    OF_ONE_NUMBER,
+    OF_NUMBERS,
     Numbers,
-    call,
     constant,
     numbers,
     rounded,
@@ -74,7 +73,7 @@ def results(found: Numbers) -> list[Decimal | None]:
 
 def speeds(*rows: tuple[int | None, ...], scales: tuple[int, ...] = (6, 6, 6, 6, 3)) -> list[Decimal | None]:
     columns = [column(*each, scale=scale) for each, scale in zip(zip(*rows, strict=True), scales, strict=True)]
-    return results(call("geo_speed_kmh", columns))
+    return results(OF_NUMBERS["geo_speed_kmh"](*columns))
 
 
 @settings(max_examples=examples(500))
@@ -93,10 +92,8 @@ def test_there_is_as_fast_as_back_and_alone_as_fast_as_among_others(pair, millis
     found = speeds(there, *[back] * 20, (None, 0, 0, 0, 0), (0, 0, 91 * MICRO, 0, 0))
     assert found == [found[0]] * 21 + [None, None]
     assert found[0] == speeds(there)[0]
-    alone = call(
-        "geo_speed_kmh",
-        [*(constant(Decimal(each).scaleb(-6)) for each in there[:4]), constant(Decimal(milliseconds).scaleb(-3))],
-    )
+    place = (constant(Decimal(each).scaleb(-6)) for each in there[:4])
+    alone = OF_NUMBERS["geo_speed_kmh"](*place, constant(Decimal(milliseconds).scaleb(-3)))
     assert results(alone) == found[:1]
 
 
@@ -108,9 +105,9 @@ def test_digits_that_are_zeros_change_nothing(pair, milliseconds):
         for each, scale in zip(row, (6, 6, 6, 6, 3), strict=True)
     ]
     found = speeds(row)
-    assert results(call("geo_speed_kmh", wide)) == found
+    assert results(OF_NUMBERS["geo_speed_kmh"](*wide)) == found
     alone = [Numbers(np.array(each.scaled[0], object), each.scale, each.largest, np.array(True)) for each in wide]
-    assert results(call("geo_speed_kmh", alone)) == found
+    assert results(OF_NUMBERS["geo_speed_kmh"](*alone)) == found
 
 
 def test_cities():
@@ -160,13 +157,13 @@ ANY_NUMBERS = st.builds(
 @given(st.lists(ANY_NUMBERS, min_size=5, max_size=5))
 def test_any_numbers_have_a_result_or_none(operands):
     for name, wanted in (("ratio", 2), ("zscore", 3), ("geo_speed_kmh", 5)):
-        found = call(name, operands[:wanted])
+        found = OF_NUMBERS[name](*operands[:wanted])
         assert all(abs(int(each)) <= found.largest for each in found.scaled)
         assert name != "geo_speed_kmh" or found.scaled.dtype == np.int64
         alone = [
             Numbers(np.array(each.scaled[0], object), each.scale, each.largest, np.array(True)) for each in operands
         ]
-        assert results(call(name, alone[:wanted])) == results(found)
+        assert results(OF_NUMBERS[name](*alone[:wanted])) == results(found)
 
 
 @settings(max_examples=examples(300))
@@ -174,7 +171,7 @@ def test_any_numbers_have_a_result_or_none(operands):
 def test_any_number_is_rounded_and_has_a_root_and_a_logarithm_or_none(number, digits):
     alone = replace(number, scaled=np.array(number.scaled[0], object), valid=np.array(True))
     small = replace(number, scaled=number.scaled % 10, largest=9)
-    for function in (partial(rounded, digits=digits), *OF_ONE_NUMBER.values()):
+    for function in (partial(rounded, digits=digits), *map(OF_NUMBERS.__getitem__, ("abs", "ln", "negate", "sqrt"))):
         for each in (number, small, replace(small, scaled=small.scaled.astype(np.int64))):
             found = function(each)
             assert all(abs(int(scaled)) <= found.largest for scaled in found.scaled)

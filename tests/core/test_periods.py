@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
-from buckets.rules.feature import Window
+from buckets.rules.window import Window
 from buckets.time_zone import LONGEST_PERIODS_MS, period_starts_ms
 from tests.laws import examples
 

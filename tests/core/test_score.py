@@ -10,10 +10,10 @@ from hypothesis import given, settings
 
 import buckets
 from buckets.events.schema import EventSchema
+from buckets.rules.condition import LARGEST_SCORE, SqlScore, parse_score, scores
 from buckets.rules.flink_message import check_against_schema
 from buckets.rules.renaming import renamed_rule
 from buckets.rules.rule import Rule, policy_sentence
-from buckets.rules.score import LARGEST_SCORE, SqlScore, parse_score, scores
 from tests.core.conditions import NUMBER_VALUES, ROWS, value
 from tests.core.lint_rules import found
 from tests.laws import examples

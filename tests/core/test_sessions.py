@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
-from buckets.rules.feature import Window
+from buckets.rules.window import Window
 from tests.laws import examples
 
 SCHEMA = buckets.EventSchema.model_validate(

@@ -15,9 +15,10 @@ from zoneinfo import ZoneInfo
 
 from buckets.config.engine import EngineSettings
 from buckets.duration import parse_duration_ms
-from buckets.rules.feature import Feature, NamedFeature, Window
+from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.group import Group
 from buckets.rules.rule import Rule
+from buckets.rules.window import Window
 from tests.core.aggregates.oracle import Seen, oracles
 from tests.oracle import Event, Oracle, Outcome, fits, tiers_of, width_at
 from tests.walk.catalogue import BY_ID, counted_by, step_tests

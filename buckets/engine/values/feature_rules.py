@@ -22,13 +22,12 @@ from buckets.expressions.number_functions import Numbers
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import chosen_rows
 from buckets.numbers.wide_sum import MOST_DIGITS, decimals_of
-from buckets.rules.condition import FeatureColumn, holds, readable_columns
+from buckets.rules.condition import FeatureColumn, SqlScore, holds, readable_columns, scores
 from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
 from buckets.rules.prepared import PreparedRule, PreparedRules, Template
 from buckets.rules.role import asked_field, counted_field, has_role
 from buckets.rules.rule import Rule, extra_digits
-from buckets.rules.score import SqlScore, scores
 
 _MOST_ROWS = 100_000
 """So many rows, each an event and a condition, are evaluated at once, so that they take little memory."""

@@ -39,8 +39,7 @@ from buckets.kernel.score import Scored
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.condition import SqlFilter
 from buckets.rules.feature import Part, Track, field_kind
-from buckets.rules.filter import matches
-from buckets.rules.this_event import field_of, window_fields, with_this
+from buckets.rules.filter import field_of, matches, window_fields, with_this
 from buckets.timeline.inspection import texts_at
 
 _AT_ONCE = 1_000_000  # So many pairs are filtered together

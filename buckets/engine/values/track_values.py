@@ -21,8 +21,7 @@ from buckets.numbers.wide_sum import decimals
 from buckets.outputs.output import value_type
 from buckets.rules.completeness import as_arrays
 from buckets.rules.feature import Track, field_kind, holds_texts
-from buckets.rules.filter import Filter, matches, needed_fields
-from buckets.rules.this_event import field_of, names_this, with_this
+from buckets.rules.filter import Filter, field_of, matches, names_this, needed_fields, with_this
 from buckets.timeline.timeline import text_place
 
 _UNCOUNTED: dict[ColumnKind, int] = {"least": np.iinfo(np.int64).max, "greatest": np.iinfo(np.int64).min}

@@ -355,7 +355,7 @@ def _says_something(change: RuleChange, there: Rule | None) -> bool:
     assert change.rule is not None
     if change.rule.state == "DELETE":
         return there is not None
-    return needs_put({} if there is None else {there.rule_id: there}, change.rule)
+    return needs_put(there, change.rule)
 
 
 def change_of_row(row: dict[str, Any], origin: str, schema: EventSchema) -> RuleChange:

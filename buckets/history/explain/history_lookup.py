@@ -30,10 +30,9 @@ from buckets.outputs.columns import DEAD_LETTERS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection, output_batches, rows_of
 from buckets.rules.completeness import Fill
 from buckets.rules.condition import SqlFilter
-from buckets.rules.filter import Filter, filter_lists, matches
+from buckets.rules.filter import Filter, field_of, filter_lists, matches, with_this
 from buckets.rules.group import NO_NAMES, Group
 from buckets.rules.rule_set import RuleSet
-from buckets.rules.this_event import field_of, with_this
 
 PLACE = (arrived_rows.SOURCE, arrived_rows.SOURCE_ORDER, arrived_rows.POSITION)
 

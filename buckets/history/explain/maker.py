@@ -35,11 +35,10 @@ from buckets.lists.index import ListsAt
 from buckets.moment import TimeRange, exact_time_text
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import Selection
-from buckets.rules.condition import SqlFilter
+from buckets.rules.condition import SqlFilter, SqlScore, score_words, whole_score
 from buckets.rules.group import kernel_limit
 from buckets.rules.role import asked_field
 from buckets.rules.rule import Rule, extra_digits
-from buckets.rules.score import SqlScore, score_words, whole_score
 
 _Histories = dict[frozenset[str], KeyHistory]
 """By the fields of the groups of a rule, what has arrived of the key of an event; without those that lack it."""
