@@ -43,6 +43,9 @@ class PinnedSchemas(Protocol):
     unjudged: tuple[str, ...]  # the topics whose events only fill timelines
 
 
+SchemaOf = Callable[[int], WriterSchema | None]  # Returns the schema of a number, None where it is not known
+
+
 @dataclass(frozen=True)
 class TopicMessages:
     """The messages of a topic, read into events; they are written as the settings of a source say it."""
@@ -50,7 +53,7 @@ class TopicMessages:
     format: str  # how values are written
     envelope: str | None  # what is around the event in a value
     decimals: str | None  # what a text in a measure is where no schema says it
-    schema_of: Callable[[int], WriterSchema | None]  # returns the schema of a number, None where it is not known
+    schema_of: SchemaOf
 
     def read(self, rows: pa.RecordBatch, schema: EventSchema, pinned: PinnedSchemas) -> pa.RecordBatch:
         """Read messages into the declared fields, as `pinned` says beside their own schemas.
