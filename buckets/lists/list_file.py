@@ -125,8 +125,8 @@ def _key_texts(columns: Sequence[pa.Array], form: KeyForm, origin: str) -> pa.Ar
 
 def _until_ms(column: pa.ChunkedArray, origin: str) -> pa.Array:
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        zone = None if pa.types.is_date(column.type) else column.type.tz
-        times = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
+        is_date = pa.types.is_date(column.type)
+        times = column.cast(pa.timestamp("us", None if is_date else column.type.tz), safe=is_date).cast(pa.int64())
         whole = pc.negate(pc.floor(pc.divide(pc.negate(times).cast(pa.float64()), 1000.0))).cast(pa.int64())
         return pa.concat_arrays(whole.chunks or [pa.nulls(0, pa.int64())])
     coded = _texts(column).dictionary_encode()
