@@ -44,8 +44,12 @@ class AuditJob(KafkaJob):
     def audit(self, spark: Any) -> dict[int, WrittenMessages]:
         """Keep what the topics hold now; return what became of the messages of each batch, by its number."""
         batches: dict[int, WrittenMessages] = {}
-        listener = AuditListener(lambda batch_id, written, duration_s: batches.update({batch_id: written}))
-        AuditQuery(spark, prepare_audit(load_job(self.conf)), listener).run(once=True)
+
+        def on_batch(batch_id: int, written: WrittenMessages, _: float) -> None:
+            assert batch_id not in batches
+            batches[batch_id] = written
+
+        AuditQuery(spark, prepare_audit(load_job(self.conf)), AuditListener(on_batch)).run(once=True)
         return batches
 
     def batches_begun(self) -> int:
