@@ -9,7 +9,7 @@ from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.expressions.expression import RULES_LIST
 from buckets.json_text import write_json
-from buckets.kafka.sender import Sender
+from buckets.kafka.sender import send_messages
 from buckets.lists.base import RESERVED, Entry
 from buckets.lists.keys import KeyForm
 from buckets.moment import iso_text
@@ -95,7 +95,7 @@ def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
     refuses the message.
     """
     topic, of_entry = check_change(job, name, key)
-    send_messages(job, topic, [(of_entry, write_json(dict(fields)), {})])
+    send_messages(job.settings.kafka, topic, [(of_entry, write_json(dict(fields)), {})])
 
 
 def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> None:
@@ -105,7 +105,7 @@ def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> No
     """
     headers = {field: text for field, text in signed.items() if text}
     topic, of_entry = check_change(job, name, key)
-    send_messages(job, topic, [(of_entry, None, headers)])
+    send_messages(job.settings.kafka, topic, [(of_entry, None, headers)])
 
 
 def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:
@@ -116,16 +116,5 @@ def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:
         return append_verdicts(table, verdicts), f"table {table}"
     new = {verdict.id: verdict for verdict in verdicts}.values()
     messages = ((one.alert_id or one.event_id or "", one.message(), {"id": one.id}) for one in new)
-    send_messages(job, settings.verdicts.topic, messages, "writing verdicts")
+    send_messages(settings.kafka, settings.verdicts.topic, messages, "writing verdicts")
     return len(new), f"topic {settings.verdicts.topic}"
-
-
-def send_messages(
-    job: Job, topic: str, messages: Iterable[tuple[str, str | None, dict[str, str]]], doing: str = "writing messages"
-) -> None:
-    """Send messages to a topic, each with its key, its value and its headers, and wait until the broker has them."""
-    assert job.settings.kafka is not None
-    sender = Sender(job.settings.kafka, doing)
-    for message in messages:
-        sender.send(topic, *message)
-    sender.flush()

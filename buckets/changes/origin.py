@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from buckets.changes.list_entries import send_messages
 from buckets.changes.versions import Completion
 from buckets.config.engine import raw_window_fault
 from buckets.config.job import Job
@@ -19,6 +18,7 @@ from buckets.config.lists import list_fault
 from buckets.errors import BucketsError, as_errors, first_line, first_of
 from buckets.feeds.rules.rule_book import COLUMNS, NO_RULES, change_of_row, open_rule_table, read_rule_rows
 from buckets.feeds.topics import RulesTopic
+from buckets.kafka.sender import send_messages
 from buckets.moment import iso_text
 from buckets.rule_files.flink_rules import ChangeNote, read_change_notes
 from buckets.rule_files.yaml_editor import change_files
@@ -185,7 +185,7 @@ class TopicRules(JobRules):
 
     def _send(self, changes: Iterable[RuleChange]) -> None:
         messages = ((key_of(change), change.to_json(), dict[str, str]()) for change in changes)
-        send_messages(self._job, str(self._job.settings.rules.topic), messages)
+        send_messages(self._job.settings.kafka, str(self._job.settings.rules.topic), messages)
 
 
 class FileRules(JobRules):

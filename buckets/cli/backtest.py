@@ -26,7 +26,7 @@ from buckets.cli.options import (
 )
 from buckets.cli.result_file import check_result_files, job_inputs, junit_of_expectations, write_result
 from buckets.cli.rules.compare import samples_table
-from buckets.config.job import load_job
+from buckets.config.job import kept_results, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.history.backtest.backtest import Backtest, archive_pieces, check_needed_lists, event_pieces
@@ -44,9 +44,8 @@ from buckets.history.backtest.sweep import parse_sweeps, swept_rules
 from buckets.moment import day_text, time_text
 from buckets.numbers.fixed_point import decimal_text, money_text, percent_text
 from buckets.outputs.comparison import PARTS, Comparison
-from buckets.outputs.recorded_outputs import has_alerts
+from buckets.outputs.recorded_outputs import has_alerts, with_alerts
 from buckets.printable import key_words
-from buckets.questions.key_events import recorded_results
 from buckets.rule_files.yaml_rules import rule_files
 from buckets.rules.rule import WHOLE_SHARE
 from buckets.stores.location import location
@@ -278,7 +277,7 @@ def backtest(
         measure=measure,
         confirmed=None if fraud is None else read_confirmed_fraud(fraud, of_events, measure),
         swept=swept_rules(parse_sweeps(sweep or [], chosen), chosen),
-        recorded=recorded or (None if job is None else recorded_results(job)),
+        recorded=recorded or (None if job is None else with_alerts(kept_results(job))),
         samples=samples,
     )
     asked.check()

@@ -66,18 +66,32 @@ _COMPARED = tuple(kind for kind, operator in _BINARY.items() if operator in COMP
 _PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "regexp"}
 _CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, *_PATTERNS, exp.Not)
 """In `a = b LIKE c` Spark compares first, and others do not."""
-_OF_ONE_NAME: tuple[type[exp.Expr], ...] = (
-    *(exp.Abs, exp.Coalesce, exp.Concat, exp.Day, exp.DayOfWeek, exp.Greatest, exp.Hour, exp.Least, exp.Length),
-    *(exp.Levenshtein, exp.Ln, exp.Lower, exp.Minute, exp.Month, exp.Replace, exp.Round, exp.Sqrt, exp.Substring),
-    *(exp.Trim, exp.Upper, exp.Year),
-)
-"""Functions that sqlglot calls as they are called here."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
-    **{kind: kind.key for kind in _OF_ONE_NAME},
+    exp.Abs: "abs",
     exp.ArraySize: "array_size",
+    exp.Coalesce: "coalesce",
+    exp.Concat: "concat",
+    exp.Day: "day",
     exp.DayOfMonth: "day",
+    exp.DayOfWeek: "dayofweek",
+    exp.Greatest: "greatest",
+    exp.Hour: "hour",
+    exp.Least: "least",
+    exp.Length: "length",
+    exp.Levenshtein: "levenshtein",
+    exp.Ln: "ln",
+    exp.Lower: "lower",
+    exp.Minute: "minute",
+    exp.Month: "month",
+    exp.Replace: "replace",
+    exp.Round: "round",
     exp.SplitPart: "split_part",
+    exp.Sqrt: "sqrt",
+    exp.Substring: "substring",
+    exp.Trim: "trim",
     exp.TsOrDsToDate: "date",
+    exp.Upper: "upper",
+    exp.Year: "year",
 }
 _PARTS: Final = ("expression", "start", "length", "delimiter", "part_index", "replacement", "decimals")
 """What sqlglot calls operands of functions beside `this` and `expressions`, in the order of each function."""

@@ -113,6 +113,20 @@ class _Client:
             self.failed = error
 
 
+def send_messages(
+    kafka: KafkaSettings | None,
+    topic: str,
+    messages: Iterable[tuple[str, str | None, dict[str, str]]],
+    doing: str = "writing messages",
+) -> None:
+    """Send messages to a topic of a job with brokers, each with its key, its value and its headers; wait for them."""
+    assert kafka is not None
+    sender = Sender(kafka, doing)
+    for message in messages:
+        sender.send(topic, *message)
+    sender.flush()
+
+
 INTENDED = "intended_ms"  # Header: when a message was due, in ms since the epoch, as decimal text
 FASTEST = 1_000_000
 _WAKE_S = 0.05

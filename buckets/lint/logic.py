@@ -269,7 +269,7 @@ def always_holds(condition: Expression, facts: Facts) -> bool:
 
 def given(condition: Expression, facts: Facts) -> Facts | None:
     """Return what is known where a condition is true; None where it never is."""
-    parts = list(conjuncts(condition))
+    parts = conjuncts(condition)
     narrowed = facts
     for part in parts:
         if True not in truths(part, facts):

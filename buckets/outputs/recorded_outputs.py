@@ -223,6 +223,11 @@ def has_alerts(folder: Path) -> bool:
     return any(has_output(folder, output) for output in RAISED)
 
 
+def with_alerts(folder: Path | None) -> Path | None:
+    """Return a folder of tables if alerts are recorded there, else None."""
+    return folder if folder is not None and has_alerts(folder) else None
+
+
 @dataclass(frozen=True)
 class AlertCount:
     """How many alerts a rule has."""

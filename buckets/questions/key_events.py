@@ -32,7 +32,7 @@ from buckets.history.scoring import score_archive
 from buckets.json_text import write_json
 from buckets.lists.index import NO_LISTS
 from buckets.moment import TimeRange
-from buckets.outputs.recorded_outputs import full_alert_id, has_alerts
+from buckets.outputs.recorded_outputs import full_alert_id, with_alerts
 from buckets.questions.long_questions import named_times
 from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.verdicts.confirmed import confirmed_fraud
@@ -109,12 +109,6 @@ def explained_alert(history: History, alert_id: str, most_events: int | None) ->
     return explainer(history, most_events).alert(whole_id)
 
 
-def recorded_results(job: Job) -> Path | None:
-    """Return the folder of a job's tables of alerts; None where nothing is recorded there, or no tables are kept."""
-    folder = kept_results(job)
-    return folder if folder is not None and has_alerts(folder) else None
-
-
 _DIFFERENCES = 50
 
 
@@ -161,7 +155,7 @@ def _replay(job: Job, times: TimeRange) -> dict[str, Any]:
 
 def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, Any]:
     rule = read_rule(asked["text"], job).rules[0].model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE})
-    recorded = recorded_results(job)
+    recorded = with_alerts(kept_results(job))
     backtest = Backtest(
         rules=(rule,),
         schema=job.event_schema,

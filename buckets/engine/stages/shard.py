@@ -383,7 +383,7 @@ class _Part(NamedTuple):
 
 
 def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s:
-    """Return the time of the latest event of all evicted timelines of each key's group in its shard, as `score_all`."""
+    """Return the time of the latest event of all evicted timelines of each key's group in its shard."""
     until_ms = np.full(keys, NO_CLOCK)
     for part in parts:
         known = part.eviction.schedule.evicted_until_ms

@@ -8,7 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.component import AVG, COUNT, MAX, MEDIAN, MIN, SUM, Component, Computed, Integers, in_words
+from buckets.aggregates.component import (
+    AVG,
+    COUNT,
+    MAX,
+    MEDIAN,
+    MIN,
+    SQUARES,
+    SUM,
+    Component,
+    Computed,
+    Integers,
+    in_words,
+)
 from buckets.arrays import Flags, Int64s
 from buckets.kernel.listed_periods import EVENTS, FEWEST, LOWER, MAYBE, MOST, SIZE, UPPER, VALUE
 from buckets.kernel.result_rows import Rows
@@ -16,7 +28,6 @@ from buckets.numbers.fixed_point import AVERAGE_FACTOR
 from buckets.rules.feature import Part
 
 _WORDS = {SUM: 2**32, AVG: AVERAGE_FACTOR}  # How many of the second word of a value make one of the first; else 1
-_SQUARES = ("square_0", "square_1", "square_2", "square_3")
 _FITS = 2**62  # What is smaller may be added once more, and still fits 64 bits
 _ALL = 10_000  # Hundredths of a per cent in all
 
@@ -115,7 +126,7 @@ def _sorted(of: Int64s, values: Integers) -> Int64s:
 
 def _word(component: Component, squares: Integers) -> Integers:
     """Return 32 bits of sums of squares, or all but the lowest 96."""
-    shift = 32 * _SQUARES.index(str(component.column))
+    shift = 32 * SQUARES.index(component.column)
     return squares >> shift if shift == 96 else (squares >> shift) & 0xFFFFFFFF
 
 
