@@ -108,17 +108,18 @@ def _delta_arrivals(
     order = f"arrow_cast({column}, 'Timestamp(Microsecond, Some(\"UTC\"))')" if is_moment else column
     order = f"arrow_cast({order}, 'Int64')"
     ordered = f"select {order} as o from rows where {column} is not null order by o"
-    orders, rows = query(table, ordered, named)["o"].to_numpy(), table.count()
-    if len(orders) < rows:
-        raise bad_source(path, f"column {arrival!r} is null in {rows - len(orders):,} rows, which then have no order")
+    orders, fewest = query(table, ordered, named)["o"].to_numpy(), table.count()
+    if len(orders) < fewest:  # Of files without statistics it knows no rows.
+        without = fewest - len(orders)
+        raise bad_source(path, f"column {arrival!r} is null in {without:,} rows, which then have no order")
     # Rows that share a place come by their ids; lists of structs have no order.
     ids = [name for name in reachable(schema.id_names, columns) if name in schema.id_names and not is_array(name)]
     sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in ids)])
 
     def tables() -> Iterator[pa.Table]:
         first = 0
-        while first < rows:
-            at, last = int(orders[first]), int(orders[min(first + _MOST_ROWS, rows) - 1])
+        while first < len(orders):
+            at, last = int(orders[first]), int(orders[min(first + _MOST_ROWS, len(orders)) - 1])
             sql = f"select *, {order} as {_ORDER} from rows where {order} between {at} and {last}"
             yield query(table, f"{sql} order by {sorted_by}", named)
             first = int(np.searchsorted(orders, last, "right"))

@@ -190,8 +190,10 @@ def exit_code() -> int:
     except BucketsError as error:
         echo(f"error: {error.message}", err=True)
         return error.exit_code
-    except SystemExit as said:  # A command has said itself what it ends with.
-        return int(said.code or DONE)
+    except SystemExit as ended:  # A command has said itself why, and what it ends with.
+        if not isinstance(ended.code, int):
+            raise
+        return ended.code
     except typer.TyperException as error:
         echo(one_line(f"error: {error.format_message()}"), err=True)
         return MISUSED

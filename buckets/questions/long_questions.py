@@ -1,7 +1,6 @@
 """Long questions, such as a backtest: one runs at a time, the others wait; each can be cancelled.
 
-A question is answered in a process of its own, at low priority, which ends with the one that has asked. Times in it
-are those that people name in a field.
+A question is answered in a process of its own, at low priority, which ends with the one that has asked.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
 """What a backtest scores: archives of jobs with their lists, and tables of events of every kind."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -150,3 +151,17 @@ def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path, as_worded):
         asked.run(opened_pieces(tmp_path / "events", "nothing", asked))
     with pytest.raises(BucketsError, check=as_worded):
         asked.run(opened_pieces(tmp_path / "events.csv", "offset", asked))
+
+
+@pytest.mark.parametrize("files", [(0,), (1,), (0, 1)])
+def test_a_table_is_read_whole_where_files_have_no_statistics(tmp_path, files):
+    for number in range(2):
+        write_deltalake(tmp_path, pa.Table.from_pylist(ROWS[10 * number : 10 * number + 10]), mode="append")
+    for number in files:
+        commit = tmp_path / "_delta_log" / f"{number:020d}.json"
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in actions:
+            action.get("add", {}).pop("stats", None)
+        commit.write_text("\n".join(map(json.dumps, actions)))
+    found = list(open_events(tmp_path, SCHEMA, "t", print))
+    assert sum(len(each) for each in found) == len(ROWS)

@@ -49,7 +49,7 @@ class Arrivals:
         return len(self.rows)
 
     def take(self, rows: Int64s) -> "Arrivals":
-        """Return some of them, in the order of their rows here."""
+        """Return some of them, in the order asked for."""
         return Arrivals(self.schema, self.rows.take(pa.array(rows)))
 
     @cached_property
