@@ -255,7 +255,8 @@ class FeatureRun:
 
     def tables(self, arrivals: Iterable[pa.RecordBatch], lists: Lists) -> Iterator[pa.Table]:
         """Compute the rows of events, in the order of arrival, in tables of about half a million."""
-        job = InMemoryJob(Scorer(self._schema, self._engine, evaluations=False, lists=lists, features=True, alerts=False))
+        scorer = Scorer(self._schema, self._engine, evaluations=False, lists=lists, features=True, alerts=False)
+        job = InMemoryJob(scorer)
         for arrived in _together(arrivals):
             pieces = list(numbered(arrived, self.arrived))
             results = job.score_batch(pieces, self._rule_set)
