@@ -15,7 +15,9 @@ from pyspark.sql import functions as F
 from buckets.archive.arrived_rows import ARRIVAL, archived_and_rounded, arrivals_of
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import BatchResults
+from buckets.errors import BucketsError
 from buckets.events.parquet_rows import plain_table_arrivals
+from buckets.events.schema import EventSchema
 from buckets.history.backtest.backtest import Backtest, question
 from buckets.history.backtest.report import BacktestReport
 from buckets.history.scoring import ScoredPiece, scorer_of
@@ -34,6 +36,16 @@ from buckets.spark.frame_rows import SLICE_ROWS, in_utc, quoted, slices
 from buckets.spark.frames import SLICE_BITS, by_percentiles, in_order, numbers_of_slices, read_input
 from buckets.spark.slice_scoring import ROWS, SENT, Payloads, Slice, SliceScoring, batch_of
 from buckets.spark.worker import settle
+from buckets.verdicts.confirmed import (
+    AMOUNT,
+    EVENT_ID,
+    EVENT_IDS,
+    MADE_AT,
+    VERDICT,
+    Amounts,
+    fraud_amounts,
+    fraud_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -95,8 +107,8 @@ def backtest(
         begin: the first event time that is reported; without a zone it is in UTC; None for any.
         end: the first event time that is not reported any more.
         amount: the measure that is the amount of an event; the first one if None.
-        fraud: the events that were fraud, by id with their amounts, None for an event's own; or a DataFrame with their
-            ids, under the name that they have in the event schema.
+        fraud: the events that were fraud, by id with their amounts, None for an event's own; or a DataFrame with the
+            columns of a table of `--fraud`, such as the id as the event schema names it, `amount` and `verdict`.
         sweep: other values that are tried, by parameter, as in `{"spike.limit": range(3, 9)}`.
 
     Returns:
@@ -104,7 +116,7 @@ def backtest(
 
     Raises:
         FrameError: as `features`; a sweep, an amount or fraud cannot be read, or no event is in the range
-            (`INVALID_BACKTEST`).
+            (`INVALID_BACKTEST`); fraud has no ids (`COLUMN_MISSING`).
     """
     settings, chosen, declared, indices = read_input(frame, rules, schema, engine, lists)
     swept = {} if sweep is None else sweep
@@ -113,14 +125,9 @@ def backtest(
         message = f'sweep: must be values by parameter, as in {{"spike.limit": [100, 200]}}, not {sweep!r}'
         raise FrameError(message, "INVALID_BACKTEST")
     texts = [f"{name}={','.join(map(str, values))}" for name, values in swept.items()]
-    if isinstance(fraud, DataFrame):
-        check_is_frame(fraud, "fraud")
-        if declared.event_id not in fraud.columns:
-            message = f"fraud: has no column {declared.event_id!r}, which holds the ids of events that were fraud"
-            raise FrameError(message, "COLUMN_MISSING")
-        column = F.col(quoted(declared.event_id)).cast("string")
-        fraud = dict.fromkeys(row[0] for row in fraud.select(column).distinct().collect())
     with told_as("INVALID_BACKTEST"):
+        if isinstance(fraud, DataFrame):
+            fraud = _confirmed(fraud, declared, amount or next(iter(declared.measures), None))
         asked = question(chosen, declared, settings, indices, begin, end, amount, fraud, texts)
     check_columns_of(frame, declared, asked.rule_set)
     work, shards = _BacktestScoring(asked, SLICE_ROWS), settings.shards
@@ -130,3 +137,22 @@ def backtest(
     tasks, task = (1, "0") if asked.rule_set.needs_driver_state else (shards, f"slice >> {SLICE_BITS}")
     with told_as("INVALID_BACKTEST"):
         return asked.report(work.found(work.scored(fanned, shards), tasks, task, work.found_in))
+
+
+def _confirmed(fraud: DataFrame, schema: EventSchema, measure: str | None) -> Amounts:
+    """Return the amounts of confirmed fraud by id; rows have no order, so only `made_at` says which is the last."""
+    check_is_frame(fraud, "fraud")
+    column = next((name for name in (schema.event_id, EVENT_ID, EVENT_IDS) if name in fraud.columns), None)
+    if column is None:
+        message = f"fraud: has no column {schema.event_id!r}, which holds the ids of events that were fraud"
+        raise FrameError(message, "COLUMN_MISSING")
+    known = {column, AMOUNT, VERDICT, MADE_AT, measure}
+    names = [name for name in fraud.columns if name in known]
+    rows = fraud.select(*(F.col(quoted(name)) for name in names)).distinct().toArrow().to_pylist()
+    if MADE_AT not in names:
+        about = Counter(str(row[column]) for row in rows if row[column] is not None)
+        twice = next((each for each, several in about.items() if several > 1), None)
+        if twice is not None:
+            message = f"fraud: has several rows about {twice!r}, in no order; leave one, or say when each was {MADE_AT}"
+            raise BucketsError(message)
+    return fraud_amounts(fraud_rows(rows, "fraud", schema), "fraud", measure)

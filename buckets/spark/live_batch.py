@@ -4,6 +4,7 @@ What shards put out is on the driver, as payloads, or lies in files. A DataFrame
 reading several scores nothing again.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -23,10 +26,10 @@ from buckets.engine.values.feature_rules import FEATURES
 from buckets.errors import kind_and_line
 from buckets.outputs import columns
 from buckets.spark.arrow_types import from_arrow_schema, to_arrow_schema
-from buckets.spark.frame_input import FrameError, beside_kinds, check_is_frame, numbered_kinds, output_kinds
+from buckets.spark.frame_input import FrameError, beside_kinds, check_is_frame, numbered_kinds, output_kinds, told_as
 from buckets.spark.frame_rows import beside_rows, in_utc, of_rows
 from buckets.spark.scored_batch import ScoredBatch
-from buckets.spark.session_folder import check_delta
+from buckets.spark.session_folder import check_delta, last_error
 from buckets.spark.spilled import payloads_of, spilled
 from buckets.spark.worker import settle
 
@@ -111,42 +114,59 @@ class StreamBatch:
     def write_delta(self, frame: DataFrame, path: str | Path, **options: Any) -> None:
         """Append a DataFrame to a Delta table exactly once, however often the batch is tried.
 
-        Delta remembers for each table the last batch of this stream; `options` are further ones of Delta's writer. Few
-        rows for a table that has their columns are written by this process, in a tenth of the time that Spark takes.
+        Delta remembers for each table the last batch of this stream; `options` are further ones of Delta's writer,
+        such as `mergeSchema=True`, by which a table gets columns that it lacks. Few rows for a table that has their
+        columns are written by this process, in a tenth of the time that Spark takes.
 
         Raises:
-            FrameError: the batch has written another DataFrame to the table before (`WRITTEN_TWICE`); there are files
-                that are no Delta table (`NOT_A_TABLE`).
+            FrameError: the batch has written another DataFrame to the table before (`WRITTEN_TWICE`); there is no
+                table, and none can be made (`NOT_A_TABLE`), or it lacks a column (`COLUMN_MISSING`).
         """
         check_is_frame(frame, "write_delta")
         check_delta(f"write_delta {path}")
-        if self._written.setdefault(str(path), frame) is not frame:
-            message = f"write_delta: this batch has written to {path} before; write all its rows at once"
-            raise FrameError(message, "WRITTEN_TWICE")
-        application = f"{self._identity}-{path}"
-        if not options and self._append_here(frame, path, application):
-            return
-        self._see_is_own(frame, path)
-        writer = frame.write.format("delta").mode("append").options(**options)
-        writer.option("txnAppId", application).option("txnVersion", self.id).save(str(path))
+        if not isinstance(path, str | Path) or not str(path):
+            message = f"write_delta: must be given the path of a table, not {path!r}"
+            raise FrameError(message, "NOT_A_TABLE")
+        session: Any = frame.sparkSession
+        try:
+            folder = session._jvm.org.apache.hadoop.fs.Path(str(path))
+            files = folder.getFileSystem(session._jsc.hadoopConfiguration())
+            place = str(files.makeQualified(folder))  # however it is written
+            place = os.path.realpath(place.removeprefix("file:")) if place.startswith("file:") else place
+            if self._written.setdefault(place, frame) is not frame:
+                message = f"write_delta: this batch has written to {path} before; write all its rows at once"
+                raise FrameError(message, "WRITTEN_TWICE")
+            if not options and self._append_here(frame, path):
+                return
+            # Spark would make a table of files that are there.
+            is_table = files.exists(session._jvm.org.apache.hadoop.fs.Path(folder, "_delta_log"))
+            if not is_table and files.exists(folder) and (files.isFile(folder) or len(files.listStatus(folder))):
+                message = f"write_delta {path}: has files and is no Delta table; name another folder, or remove them"
+                raise FrameError(message, "NOT_A_TABLE")
+            writer = frame.write.format("delta").mode("append").options(**options)
+            writer.option("txnAppId", self._identity).option("txnVersion", self.id).save(str(path))
+        except AnalysisException as error:
+            if error.getCondition() != "DELTA_METADATA_MISMATCH":
+                raise
+            there = session.read.format("delta").load(str(path)).columns
+            lacking = [name for name in frame.columns if name not in there]
+            if not lacking:
+                raise
+            remedy = "give mergeSchema=True, and it gets them"
+            message = f"write_delta {path}: the table lacks columns: {', '.join(lacking)}; {remedy}"
+            raise FrameError(message, "COLUMN_MISSING") from None
+        except Py4JJavaError as error:
+            message = f"write_delta {path}: {last_error(error)}; name a folder that can be made and written"
+            raise FrameError(message, "NOT_A_TABLE") from error
 
-    def _append_here(self, frame: DataFrame, path: str | Path, application: str) -> bool:
+    def _append_here(self, frame: DataFrame, path: str | Path) -> bool:
         from buckets.delta.kept_table import append_if_plain  # Workers read this module, and write no table
 
         size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
         if size > _HERE_BYTES or "variant" in frame.schema.simpleString() or not Path(path).is_absolute():
             return False
-        return append_if_plain(path, application, self.id, in_utc(frame.toArrow()))
-
-    def _see_is_own(self, frame: DataFrame, path: str | Path) -> None:
-        """See that Spark makes no table of files that are there."""
-        session: Any = frame.sparkSession
-        folder = session._jvm.org.apache.hadoop.fs.Path(str(path))
-        files = folder.getFileSystem(session._jsc.hadoopConfiguration())
-        is_table = files.exists(session._jvm.org.apache.hadoop.fs.Path(folder, "_delta_log"))
-        if not is_table and files.exists(folder) and len(files.listStatus(folder)):
-            message = f"write_delta {path}: has files and is no Delta table; name another folder, or remove them"
-            raise FrameError(message, "NOT_A_TABLE")
+        with told_as("NOT_A_TABLE"):
+            return append_if_plain(path, self._identity, self.id, in_utc(frame.toArrow()))
 
     def _see(self, output: str, is_kept: bool) -> None:
         if not is_kept:

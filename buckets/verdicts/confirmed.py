@@ -30,25 +30,30 @@ from buckets.verdicts.verdict import Findings, Verdict, findings
 from buckets.verdicts.verdict_table import load_verdicts, verdict_table
 
 EVENT_ID, EVENT_IDS, AMOUNT = "event_id", "event_ids", "amount"
-_VERDICT, _FRAUD, _MADE_AT = "verdict", "fraud", "made_at"
+VERDICT, MADE_AT, _FRAUD = "verdict", "made_at", "fraud"
+FraudRows = Mapping[str, tuple[int, Mapping[str, Any]]]
+"""By the id of an event that was fraud, the number of the last row about it, from 1, and its columns."""
 _KINDS = "a .csv, .jsonl or .parquet file, or a Delta table"
 
 
-def read_fraud_rows(path: Path, schema: EventSchema) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Read the events that a table says were fraud, by id: the number of the last row about each, and its columns.
-
-    It is a CSV, JSON lines or Parquet file, or a Delta table, and may have the event schema's name for the id. A row
-    about a whole case has no columns about its events.
-    """
+def read_fraud_rows(path: Path, schema: EventSchema) -> FraudRows:
+    """Read `fraud_rows` from a CSV, JSON lines or Parquet file, or a Delta table."""
     path = location(str(path))
-    rows = list(_rows(path))
-    if rows and all(row.get(_MADE_AT) is not None for row in rows):
-        rows.sort(key=lambda row: row[_MADE_AT])
+    return fraud_rows(list(_rows(path)), f"fraud {path}", schema)
+
+
+def fraud_rows(rows: list[dict[str, Any]], origin: str, schema: EventSchema) -> FraudRows:
+    """Return the events that the rows of a table say were fraud.
+
+    It may have the event schema's name for the id. A row about a whole case has no columns about its events.
+    """
+    if rows and all(row.get(MADE_AT) is not None for row in rows):
+        rows.sort(key=lambda row: row[MADE_AT])
     there = list(dict.fromkeys(name for row in rows for name in row))
     column = next((name for name in (schema.event_id, EVENT_ID, EVENT_IDS) if name in there), None)
     if rows and column is None:
         message = (
-            f"fraud {path}: has no column {schema.event_id!r}, {EVENT_ID!r} or {EVENT_IDS!r} with ids of events; "
+            f"{origin}: has no column {schema.event_id!r}, {EVENT_ID!r} or {EVENT_IDS!r} with ids of events; "
             f"columns there: {', '.join(there)}"
         )
         raise BucketsError(message)
@@ -57,13 +62,13 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> dict[str, tuple[int, Map
         written = row.get(column or "")
         if written in (None, ""):
             continue
-        if row.get(_VERDICT, _FRAUD) != _FRAUD:
+        if row.get(VERDICT, _FRAUD) != _FRAUD:
             rows_of.pop(str(written), None)
             continue
         for event_id in written if isinstance(written, list) else [written]:
             rows_of[str(event_id)] = number, {} if column == EVENT_IDS else row
     if not rows_of:
-        message = f"fraud {path}: names no event; write the id of an event into each row"
+        message = f"{origin}: names no event; write the id of an event into each row"
         raise BucketsError(message)
     return rows_of
 
@@ -131,22 +136,24 @@ def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
     return amounts
 
 
-def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -> Amounts:
-    """Read confirmed fraud from a CSV, JSON lines or Parquet file or a Delta table.
-
-    Ids may stand in the column of the event schema, amounts in that of the measure.
-    """
+def fraud_amounts(rows: FraudRows, origin: str, measure: str | None) -> Amounts:
+    """Return the amounts of confirmed fraud, which may stand in the column of the measure; of `origin` say messages."""
     amounts: dict[str, Decimal | None] = {}
-    for event_id, (number, row) in read_fraud_rows(path, schema).items():
+    for event_id, (number, row) in rows.items():
         named = (row[name] for name in (AMOUNT, measure) if name is not None and row.get(name) is not None)
         written = next(named, "")
         amount = finite_decimal(written)
         if amount is None and written != "":
             remedy = "write digits, as in 120.50"
-            message = f"fraud {path}: row {number:,}: the amount {written!r} is not a number; {remedy}"
+            message = f"{origin}: row {number:,}: the amount {written!r} is not a number; {remedy}"
             raise BucketsError(message)
         amounts[event_id] = amount
     return amounts
+
+
+def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -> Amounts:
+    """Read confirmed fraud from what `read_fraud_rows` reads."""
+    return fraud_amounts(read_fraud_rows(path, schema), f"fraud {path}", measure)
 
 
 @dataclass(frozen=True)

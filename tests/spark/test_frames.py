@@ -186,6 +186,9 @@ def test_a_backtest_is_that_of_one_process(spark, monkeypatch, rules):
     labels = spark.createDataFrame([(name,) for name in fraud], "id string")
     by_ids = bs.backtest(frame, rules, SCHEMA, fraud=labels, **given).total.fraud
     assert by_ids.confirmed == expected.total.fraud.confirmed
+    rows_of = [(name, None if amount is None else str(amount), "fraud") for name, amount in fraud.items()]
+    table = spark.createDataFrame([*rows_of, ("e5", "1", "legitimate")], "id string, amount string, verdict string")
+    assert bs.backtest(frame, rules, SCHEMA, fraud=table, **given).total.fraud == expected.total.fraud
 
 
 @pytest.mark.parametrize("rules", [RULES[:1], RULES, (*RULES, *OVER_ALERTS)], ids=["short", "spanning", "over alerts"])
@@ -373,9 +376,14 @@ def test_what_cannot_be_scored_is_refused_at_once(spark, logged):
         {"fraud": 3},
         {"begin": datetime(2026, 1, 1, tzinfo=UTC), "end": datetime(2025, 1, 1, tzinfo=UTC)},
         {"fraud": {"x": 1}},
+        {"fraud": spark.createDataFrame([("e1", "a lot")], "id string, amount string")},
+        {"fraud": spark.createDataFrame([("e1", "1"), ("e1", "2")], "id string, amount string")},
     ):
         given = {"order_by": ["n"], **wrong}
         assert refused(lambda given=given: bs.backtest(frame, RULES, SCHEMA, **given)) == "INVALID_BACKTEST"
+    nameless = spark.createDataFrame([("e1",)], "name string")
+    unknown = {"order_by": ["n"], "fraud": nameless}
+    assert refused(lambda: bs.backtest(frame, RULES, SCHEMA, **unknown)) == "COLUMN_MISSING"
     assert logged == []
     for name in ("id", "shop"):
         twice = frame.selectExpr("*", name)

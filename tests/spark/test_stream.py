@@ -1,5 +1,6 @@
 """Rules over a streaming DataFrame give what they give over a batch, however it is cut, stopped or killed."""
 
+import contextlib
 import json
 import os
 import random
@@ -242,6 +243,64 @@ def wait_for(is_there, started: bs.StreamQuery) -> None:
     while not is_there():
         started.awaitTermination(0.1)
         assert time.monotonic() < until_s
+
+
+def test_a_table_is_written_once_however_its_path_is_written(spark, tmp_path):
+    add(tmp_path / "in", 0, table_of(rows(5, 40)))
+    table = tmp_path / "table"
+    (tmp_path / "link").symlink_to(table)
+    given = [f"{table}/", tmp_path / "in" / ".." / "table", f"file:{table}", os.path.relpath(table), tmp_path / "link"]
+    tried = 0
+
+    def take(batch: bs.StreamBatch) -> None:
+        nonlocal tried
+        features = batch.features
+        batch.write_delta(features, given[tried])
+        for path in given:
+            with pytest.raises(bs.FrameError, check=lambda error: error.getCondition() == "WRITTEN_TWICE"):
+                batch.write_delta(batch.alerts, path)
+        tried += 1
+        if tried < len(given):
+            message = "again"
+            raise KeyError(message)
+
+    frame = stream_of(spark, tmp_path / "in")
+    while tried < len(given):
+        live = bs.stream(frame, RULES, SCHEMA, checkpoint=tmp_path / "cp", order_by=["n"]).for_each_batch(take)
+        with contextlib.suppress(bs.FrameError):
+            live.start(available_now=True).awaitTermination()
+    assert spark.read.format("delta").load(str(table)).count() == len(rows(5, 40))
+
+
+def test_where_a_table_cannot_be_written_is_said_in_one_line(spark, tmp_path, as_worded):
+    add(tmp_path / "in", 0, table_of(rows(5, 20)))
+    (tmp_path / "file").write_text("")
+    said = []
+
+    def refused(batch: bs.StreamBatch, path: Any) -> str:
+        with pytest.raises(bs.FrameError) as caught:
+            batch.write_delta(batch.features, path)
+        said.append(str(caught.value).replace(str(tmp_path), "FOLDER"))
+        return caught.value.getCondition()
+
+    def take(batch: bs.StreamBatch) -> None:
+        for path in (None, 5, "", tmp_path / "file", "/proc/nope/x"):
+            assert refused(batch, path) == "NOT_A_TABLE"
+        batch.write_delta(batch.features.drop("short.value"), tmp_path / "table")
+        assert refused(batch, str(tmp_path / "table") + "/") == "WRITTEN_TWICE"
+
+    def grown(batch: bs.StreamBatch) -> None:
+        assert refused(batch, tmp_path / "table") == "COLUMN_MISSING"
+        batch.write_delta(batch.features, tmp_path / "table", mergeSchema=True)
+
+    frame = stream_of(spark, tmp_path / "in")
+    live = bs.stream(frame, RULES, SCHEMA, checkpoint=tmp_path / "cp", order_by=["n"])
+    for number, work in enumerate((take, grown)):
+        add(tmp_path / "in", number + 1, table_of(rows(6 + number, 20)))
+        live.for_each_batch(work).start(available_now=True).awaitTermination()
+    found = spark.read.format("delta").load(str(tmp_path / "table")).toArrow()
+    assert 0 < found["short.value"].null_count < len(found)
+    assert as_worded("\n".join(dict.fromkeys(said)))
 
 
 def test_what_a_function_raises_is_the_cause_and_the_batch_is_tried_again(spark, tmp_path):
