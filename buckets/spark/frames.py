@@ -146,7 +146,7 @@ def features(
         schema: the event schema, as `buckets.spark.schema` takes or returns it.
         order_by: the columns that say in which order events arrived, such as a time and an id.
         engine: lateness, collisions and precision, as a model or a dict; the defaults of a job if None.
-        lists: by name, the lists that rules look into, or paths of their files.
+        lists: by name, the lists that rules look into, as `buckets.load_list` reads them, or paths of their files.
         flags: whether to say of each feature whether it is exact, and whether it is warm.
 
     Returns:
