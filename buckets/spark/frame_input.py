@@ -223,6 +223,14 @@ def order_columns(frame: DataFrame, order_by: Sequence[str | Column], *more: Col
     return columns
 
 
+def check_switches(**given: object) -> None:
+    """See that options by name are True or False (`INVALID_OPTION`)."""
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            message = f"{name}: must be True or False, not {value!r}"
+            raise FrameError(message, "INVALID_OPTION")
+
+
 def reads(schema: EventSchema, column: str) -> bool:
     """Return whether a column of a DataFrame is a field of events, or has some in it."""
     names = schema_to_read(schema).field_names

@@ -48,6 +48,7 @@ from buckets.spark.frame_input import (
     check_columns_of,
     check_is_frame,
     check_is_repeatable,
+    check_switches,
     engine_settings,
     hash_of_all,
     numbered_kinds,
@@ -158,8 +159,10 @@ def features(
             (`COLUMN_MISSING`), has one that is read twice (`COLUMN_TWICE`), or has one that the result has besides
             (`COLUMN_TAKEN`) or that Python cannot read (`COLUMN_TYPE`), or is computed with rand() and the like
             (`NOT_DETERMINISTIC`); there is no order (`ORDER_MISSING`) or no id (`NO_EVENT_ID`); as `buckets.features`
-            (`INVALID_RULES`, `INVALID_SCHEMA`, `INVALID_ENGINE`, `INVALID_LISTS`).
+            (`INVALID_RULES`, `INVALID_SCHEMA`, `INVALID_ENGINE`, `INVALID_LISTS`); `flags` is not True or False
+            (`INVALID_OPTION`).
     """
+    check_switches(flags=flags)
     work = _prepared(frame, read_input(frame, rules, schema, engine, lists), is_of_features=True)
     with told_as("INVALID_RULES"):
         table = FeatureTable(work.rule_set, work.scorer.schema, flags)

@@ -383,6 +383,7 @@ def test_what_cannot_be_scored_is_refused_at_once(spark, logged):
     unhashed = frame.selectExpr("*", "1 AS x", "2 AS x", "map(n, id) AS m")
     assert refused(lambda: bs.features(unhashed, RULES, SCHEMA, order_by=["at"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["n"], engine={"lat": 1})) == "INVALID_ENGINE"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["n"], flags="yes")) == "INVALID_OPTION"
     for lists in (["blocked.csv"], {"blocked": "none.csv"}, {"blocked": 3}):
         given = {"order_by": ["n"], "lists": lists}
         assert refused(lambda given=given: bs.evaluate(frame, RULES, SCHEMA, **given)) == "INVALID_LISTS"
