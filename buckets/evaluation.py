@@ -101,7 +101,7 @@ class Evaluator:
                 precision is for a group that no rule has, or an argument is of another kind.
         """
         settings = EngineSettings() if engine is None else engine
-        rules = _checked_kinds(rules, schema, settings)
+        rules = checked_kinds(rules, schema, settings)
         refuse(precision_faults("engine settings", rules, settings, schema))
         self._schema = schema
         check_rules(rules, schema)
@@ -179,13 +179,11 @@ class Evaluator:
         return table.rows(pieces, job.score_batch(pieces, self._rule_set).payloads, ids)
 
     def _arrivals(self, events: pa.Table, say: Callable[[str], None] = warnings.warn) -> Iterator[pa.RecordBatch]:
-        if not isinstance(events, pa.Table):
-            message = f"events: must be a pyarrow.Table, not {_kind(events)}; convert it, as with pa.Table.from_pandas"
-            raise BucketsError(message)
-        self._tables += 1
         # Rows of later tables are others, where their ids are made of their numbers.
-        name = SOURCE_NAME if self._tables == 1 else f"{SOURCE_NAME}{self._tables}"
-        return table_arrivals(events, self._schema, name, say)
+        name = f"{SOURCE_NAME}{self._tables + 1}" if self._tables else SOURCE_NAME
+        arrivals = table_arrivals(events, self._schema, name, say)
+        self._tables += 1
+        return arrivals
 
     def _table(self, output: str, written: pa.Schema, payloads: list[bytes]) -> pa.Table:
         """Return an output in arrival order, with the columns that it has in a job but for those of its source."""
@@ -265,23 +263,19 @@ def features(
     return Evaluator(rules, schema, engine, lists).features(events, ids, flags)
 
 
-def _checked_kinds(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> tuple[Rule, ...]:
-    """Return the rules as a tuple."""
+def checked_kinds(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> tuple[Rule, ...]:
+    """Return the rules as a tuple; BucketsError if something that a program gives is of another kind."""
     for name, given, wanted in (("schema", schema, EventSchema), ("engine", engine, EngineSettings)):
         if not isinstance(given, wanted):
-            message = f"{name}: must be of type {wanted.__name__}, not {_kind(given)}"
+            message = f"{name}: must be of type {wanted.__name__}, not {type(given).__name__}"
             raise BucketsError(message)
     single = isinstance(rules, Rule) or not isinstance(rules, Iterable)
     listed = () if single else tuple(rules)
     wrong = [rules] if single else [rule for rule in listed if not isinstance(rule, Rule)]
     if wrong:
-        message = f"rules: must be several of type Rule, as a list, not {_kind(wrong[0])}"
+        message = f"rules: must be several of type Rule, as a list, not {type(wrong[0]).__name__}"
         raise BucketsError(message)
     return listed
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__
 
 
 def first_version(

@@ -319,7 +319,7 @@ class Lock:
 
 def check_free(checkpoint: Path) -> None:
     """Check that no query runs on a checkpoint; nothing is written."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if isinstance(checkpoint, StorePath):
             there, _ = _read(_object_of(checkpoint))
             if not _is_over(there) and epoch_ms() - there.renewed_ms < VALID_S * 1000:

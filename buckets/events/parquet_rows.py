@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from buckets.errors import first_line
+from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column, replaced
 from buckets.events.bad_rows import bad_source
 from buckets.events.clock_times import PER_SECOND
@@ -231,8 +231,13 @@ def table_arrivals(
     """Read a table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
 
     A declared field without a column is null. `name` is what the rows are called as a source, which ids that are made
-    of rows begin with. `say` is told of times without a zone; without it Python warns of them.
+    of rows begin with. `say` is told of times without a zone; without it Python warns of them. BucketsError if it is
+    not an Arrow table.
     """
+    if not isinstance(table, pa.Table):
+        kind = type(table).__name__
+        message = f"events: must be a pyarrow.Table, not {kind}; convert it, as with pa.Table.from_pandas"
+        raise BucketsError(message)
     return told(plain_table_arrivals(table, schema, name), schema, f"events {SOURCE_NAME}", say)
 
 

@@ -69,11 +69,14 @@ def rules(source: RulesOrPath) -> tuple[Rule, ...]:
     """
     with told_as("INVALID_RULES", "rules"):
         if isinstance(source, str | Path):
-            return load_rule_files(location(str(source)))
+            return load_rule_files(_path("rules", source))
         given: Any = source
         if isinstance(given, Mapping) and [*given] == ["rules"]:  # what a whole file has
             given = given["rules"]
-        single = isinstance(given, Mapping | Rule) or not isinstance(given, Iterable)
+        if not isinstance(given, Iterable):
+            message = f"rules: must be a path, or a list of rules, not {given!r}"
+            raise BucketsError(message)
+        single = isinstance(given, Mapping | Rule)
         read = _RULES.validate_python((given,) if single else tuple(given))
         if not read:
             message = "rules: there is none; give at least one"
@@ -88,7 +91,9 @@ def schema(source: SchemaOrPath) -> EventSchema:
         FrameError: it is not valid (`INVALID_SCHEMA`).
     """
     with told_as("INVALID_SCHEMA", "schema"):
-        return load_event_schema(Path(source)) if isinstance(source, str | Path) else EventSchema.model_validate(source)
+        if isinstance(source, str | Path):
+            return load_event_schema(_path("schema", source))
+        return EventSchema.model_validate(source)
 
 
 def engine_settings(given: EngineSettings | Mapping[str, Any] | None) -> EngineSettings:
@@ -101,10 +106,20 @@ def read_lists(given: ListsOrPaths, *, are_files: bool = False) -> Lists:
     """Return lists by name, from files where their paths are given (`INVALID_LISTS`)."""
     kinds = (str, Path) if are_files else (ListIndex, str, Path)
     if not isinstance(given, Mapping) or not all(isinstance(each, kinds) for each in given.values()):
-        message = 'lists: must be paths of files by name, as in lists={"blocked": "blocked.csv"}'
+        or_lists = "" if are_files else ", or lists that buckets.load_list has read,"
+        message = f'lists: must be paths of files{or_lists} by name, as in lists={{"blocked": "blocked.csv"}}'
         raise FrameError(message, "INVALID_LISTS")
     with told_as("INVALID_LISTS"):
-        return {name: each if isinstance(each, ListIndex) else load_list(each) for name, each in given.items()}
+        known = (each if isinstance(each, ListIndex) else load_list(_path("lists", each)) for each in given.values())
+        return dict(zip(given, known, strict=True))
+
+
+def _path(name: str, given: str | Path) -> Path:
+    """Return where a path leads; BucketsError if it is empty, which would be the current folder."""
+    if not str(given):
+        message = f"{name}: the path is empty; name a file"
+        raise BucketsError(message)
+    return location(str(given))
 
 
 @contextmanager
@@ -206,6 +221,14 @@ def order_columns(frame: DataFrame, order_by: Sequence[str | Column], *more: Col
         for logger in loggers:
             logger.disabled = False
     return columns
+
+
+def check_switches(**given: object) -> None:
+    """See that options by name are True or False (`INVALID_OPTION`)."""
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            message = f"{name}: must be True or False, not {value!r}"
+            raise FrameError(message, "INVALID_OPTION")
 
 
 def reads(schema: EventSchema, column: str) -> bool:

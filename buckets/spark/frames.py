@@ -48,6 +48,7 @@ from buckets.spark.frame_input import (
     check_columns_of,
     check_is_frame,
     check_is_repeatable,
+    check_switches,
     engine_settings,
     hash_of_all,
     numbered_kinds,
@@ -146,7 +147,7 @@ def features(
         schema: the event schema, as `buckets.spark.schema` takes or returns it.
         order_by: the columns that say in which order events arrived, such as a time and an id.
         engine: lateness, collisions and precision, as a model or a dict; the defaults of a job if None.
-        lists: by name, the lists that rules look into, or paths of their files.
+        lists: by name, the lists that rules look into, as `buckets.load_list` reads them, or paths of their files.
         flags: whether to say of each feature whether it is exact, and whether it is warm.
 
     Returns:
@@ -158,8 +159,10 @@ def features(
             (`COLUMN_MISSING`), has one that is read twice (`COLUMN_TWICE`), or has one that the result has besides
             (`COLUMN_TAKEN`) or that Python cannot read (`COLUMN_TYPE`), or is computed with rand() and the like
             (`NOT_DETERMINISTIC`); there is no order (`ORDER_MISSING`) or no id (`NO_EVENT_ID`); as `buckets.features`
-            (`INVALID_RULES`, `INVALID_SCHEMA`, `INVALID_ENGINE`, `INVALID_LISTS`).
+            (`INVALID_RULES`, `INVALID_SCHEMA`, `INVALID_ENGINE`, `INVALID_LISTS`); `flags` is not True or False
+            (`INVALID_OPTION`).
     """
+    check_switches(flags=flags)
     work = _prepared(frame, read_input(frame, rules, schema, engine, lists), is_of_features=True)
     with told_as("INVALID_RULES"):
         table = FeatureTable(work.rule_set, work.scorer.schema, flags)

@@ -8,6 +8,7 @@ The DataFrame is opened as the source of a job is, and the user's function is it
 
 import logging
 import math
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ from buckets.feeds.lists import ListBook, WholeList
 from buckets.feeds.rules.rule_book import RuleBook, RuleFiles
 from buckets.lists.keys import KeyForm
 from buckets.monitor.words import TimeNotes
-from buckets.rules.change import changes_between
+from buckets.rules.change import RuleChange, changes_between
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule
 from buckets.spark.faults import explain_store
@@ -49,6 +50,7 @@ from buckets.spark.frame_input import (
     check_columns_of,
     check_is_frame,
     check_is_repeatable,
+    check_switches,
     engine_settings,
     hash_of_all,
     order_columns,
@@ -85,8 +87,9 @@ class GivenRules(RuleFeed):
         self._given: tuple[Sequence[Rule], dict[str, Any]] | None = None
 
     def give(self, rules: Sequence[Rule], book: RuleBook, author: str = "", reason: str = "") -> None:
-        """Offer rules to the next batch; BucketsError if they cannot follow those in force."""
-        by_whom = {"author": author, "reason": reason, "time": epoch_ms(), "origin": self.origin}
+        """Offer rules to the next batch; BucketsError or ValidationError if they cannot follow those in force."""
+        by_whom: dict[str, Any] = {"author": author, "reason": reason, "time": epoch_ms(), "origin": self.origin}
+        RuleChange(change="delete_all", **by_whom)  # See that these are texts also where no rule changes.
         refused = book.refusals(changes_between(book.in_force.rules, rules, **by_whom))
         if refused:
             raise BucketsError(refused[0].reason)
@@ -129,8 +132,8 @@ class QueryRules:
             reason: why.
 
         Raises:
-            FrameError: they are not valid (`INVALID_RULES`), rules are followed from a path (`RULES_FOLLOWED`), or the
-                query has ended (`QUERY_ENDED`); those in force stay.
+            FrameError: they, the author or the reason are not valid (`INVALID_RULES`), rules are followed from a path
+                (`RULES_FOLLOWED`), or the query has ended (`QUERY_ENDED`); those in force stay.
         """
         if self.has_ended:
             message = "rules: the query has ended, and evaluates no others; give them to bs.stream, and start it again"
@@ -274,14 +277,15 @@ class LiveFrame:
 
         Raises:
             FrameError: there is no function (`NO_FUNCTION`); the session lacks the jar of `session_settings`
-                (`NO_JAR`); the interval is none, or goes with `available_now`
-                (`INVALID_INTERVAL`); the checkpoint is in use (`CHECKPOINT_IN_USE`), cannot be made
+                (`NO_JAR`); the interval is none, or goes with `available_now` (`INVALID_INTERVAL`), which is not True
+                or False (`INVALID_OPTION`); the checkpoint is in use (`CHECKPOINT_IN_USE`), cannot be made
                 (`CHECKPOINT_UNWRITABLE`), or is damaged or was made for something else (`CHECKPOINT_MISMATCH`); the
                 rules cannot follow those in it (`INVALID_RULES`); Spark cannot start the query (`STREAM_FAILED`).
         """
         if self.work is None:
             message = "for_each_batch: is missing; give the function that takes each batch, and then start"
             raise FrameError(message, "NO_FUNCTION")
+        check_switches(available_now=available_now)
         if available_now and interval is not None:
             message = "interval: goes without available_now, which does what is there and ends; leave one of them out"
             raise FrameError(message, "INVALID_INTERVAL")
@@ -384,16 +388,20 @@ def stream(
 
     Raises:
         FrameError: the DataFrame is no stream (`NOT_A_STREAM`); as `buckets.spark.features`; a column cannot give an
-            order (`ORDER_TYPE`); the checkpoint is no path (`INVALID_CHECKPOINT`).
+            order (`ORDER_TYPE`); the checkpoint is no path of a folder (`INVALID_CHECKPOINT`); an option is not True or
+            False (`INVALID_OPTION`).
     """
     check_is_frame(frame)
     if not frame.isStreaming:
         message = "frame: is no stream; read it with spark.readStream, or take bs.features for a batch DataFrame"
         raise FrameError(message, "NOT_A_STREAM")
     check_is_repeatable(frame)
-    if not isinstance(checkpoint, str | Path) or not str(checkpoint):
+    check_switches(features=features, evaluations=evaluations, flags=flags)
+    if not isinstance(checkpoint, str | Path) or not str(checkpoint) or os.path.isfile(checkpoint):
         message = f"checkpoint: must be the path of a folder, not {checkpoint!r}"
         raise FrameError(message, "INVALID_CHECKPOINT")
+    with told_as("INVALID_CHECKPOINT"):
+        folder = _absolute(checkpoint)
     words, order = _order(frame, order_by)
     list_keys = {name: each.form for name, each in read_lists(lists or {}, are_files=True).items()}
     live = LiveFrame(
@@ -401,7 +409,7 @@ def stream(
         rules=read_rules(rules),
         followed=_absolute(rules) if isinstance(rules, str | Path) else None,
         schema=read_schema(schema),
-        checkpoint=_absolute(checkpoint),
+        checkpoint=folder,
         source=f"DataFrame of {_sources(frame)} ordered by {words}",
         order=order,
         engine=engine_settings(engine),

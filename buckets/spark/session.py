@@ -349,13 +349,20 @@ def start_session(
         message = f"Spark's JVM does not start; {cause}; details: {log_path()}"
         raise BucketsError(message) from error
     except Py4JJavaError as error:
-        message = f"Spark does not start: {last_error(error)}; details: {log_path()}"
+        message = f"Spark does not start: {why_not_started(error, master)}; details: {log_path()}"
         raise BucketsError(message) from error
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:  # it too would report a JVM that has ended
         server.handle_error = lambda request, address: None
     _stop_at_exit(session)
     return session
+
+
+def why_not_started(error: Exception, master: str) -> str:
+    """Return why a session has not started: where no master answers, Spark says only that it has stopped."""
+    if "stopped SparkContext" in str(error) and master.startswith("spark://"):
+        return f"no master answers at {master}; see that one runs there, and that this machine reaches it"
+    return last_error(error)
 
 
 def shuffle_partitions(session: SparkSession) -> int:

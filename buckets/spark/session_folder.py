@@ -125,6 +125,8 @@ def stderr_into(logs: Path) -> Iterator[None]:
 
 _FRAME = "at "  # How a line begins that names a place in a program
 _LONGEST = 300
+_BEFORE_REASON = re.compile(r"^(Caused by: |: )?([a-z.]+\.(Spark|IllegalArgument|IllegalState)Exception: )?")
+"""What an error begins with that says nothing."""
 _NO_ENGINE = "No module named 'buckets'"
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]*)"')
 
@@ -133,7 +135,7 @@ def last_error(cause: BaseException) -> str:
     """Return the line of a failure's text that names the error at its root, cut to what fits a message."""
     lines = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
     errors = [line for line in lines if not line.startswith(_FRAME)]
-    return (errors[-1].removeprefix("Caused by: ") if errors else first_line(cause))[:_LONGEST]
+    return (_BEFORE_REASON.sub("", errors[-1]) if errors else first_line(cause))[:_LONGEST]
 
 
 def missing_python(text: str) -> str | None:

@@ -140,6 +140,12 @@ def test_in_python_a_backtest_is_one_call(as_worded):
         buckets.backtest(table, [rule("r", where="payer IN LIST known")], SCHEMA)
 
 
+@pytest.mark.parametrize("given", [(ROWS, RULES, SCHEMA), (None, RULES[0], SCHEMA), (None, RULES, {"event_id": "id"})])
+def test_a_backtest_of_something_of_another_kind_is_refused_in_one_line(given, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
+        buckets.backtest(*given)
+
+
 def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path, as_worded):
     table = pa.Table.from_pylist(ROWS).append_column("offset", pa.array(range(20, 0, -1)))
     write_deltalake(tmp_path / "events", table)

@@ -82,3 +82,5 @@ def test_what_is_in_the_way_of_a_checkpoint_is_one_line(tmp_path, as_worded):
             Lock(tmp_path / name).take()
     with pytest.raises(Unwritable):
         lock_for(Path("/proc/none"), CheckpointIdentity("json", SCHEMA, EngineSettings()))
+    with pytest.raises(BucketsError, check=as_worded):
+        lock_for(tmp_path / "file", CheckpointIdentity("json", SCHEMA, EngineSettings()))

@@ -303,6 +303,25 @@ def test_rules_and_schema_are_taken_as_models_as_written_and_as_files(spark, tmp
         assert set(bs.evaluate(frame, rules, schema, order_by=["n"]).alerts.columns) >= {"alert_id"}
 
 
+@pytest.mark.parametrize("source", ["", None, 5, {"rules": None}, "file:/rules.yaml"], ids=repr)
+def test_what_is_no_source_of_rules_or_of_a_schema_is_refused_in_one_line(source, as_worded):
+    for read in (bs.rules, bs.schema):
+        with pytest.raises(bs.FrameError, check=as_worded):
+            read(source)
+
+
+def test_lists_are_taken_as_load_list_returns_them_and_by_the_paths_of_their_files(spark, tmp_path, as_worded):
+    (path := tmp_path / "blocked.csv").write_text("key\np1\n")
+    count = {"n": {"function": "count", "window": "1h"}}
+    rule = {"rule_id": "r", "group_by": ["payer"], "features": count, "when": "n > 0 AND payer IN LIST blocked"}
+    frame = frame_of(spark, rows(1, 20), 1)
+    for blocked in (path, str(path), buckets.load_list(path)):
+        bs.features(frame, rule, SCHEMA, order_by=["n"], lists={"blocked": blocked})
+    for blocked in (["p1"], ""):
+        with pytest.raises(bs.FrameError, check=as_worded):
+            bs.features(frame, rule, SCHEMA, order_by=["n"], lists={"blocked": blocked})
+
+
 def test_columns_are_found_by_their_names_whatever_these_are(spark):
     frame = frame_of(spark, rows(1, 20), 1).selectExpr("*", "n AS `a.b`", "-n AS `N``1`", "kind AS `Kind`")
     expected = bs.features(frame, RULES, SCHEMA, order_by=["n"]).orderBy("n").toArrow()
@@ -367,6 +386,7 @@ def test_what_cannot_be_scored_is_refused_at_once(spark, logged):
     unhashed = frame.selectExpr("*", "1 AS x", "2 AS x", "map(n, id) AS m")
     assert refused(lambda: bs.features(unhashed, RULES, SCHEMA, order_by=["at"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["n"], engine={"lat": 1})) == "INVALID_ENGINE"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["n"], flags="yes")) == "INVALID_OPTION"
     for lists in (["blocked.csv"], {"blocked": "none.csv"}, {"blocked": 3}):
         given = {"order_by": ["n"], "lists": lists}
         assert refused(lambda given=given: bs.evaluate(frame, RULES, SCHEMA, **given)) == "INVALID_LISTS"

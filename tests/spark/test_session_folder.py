@@ -11,7 +11,7 @@ import pytest
 
 from buckets.errors import BucketsError
 from buckets.spark import session_folder
-from buckets.spark.session import start_session
+from buckets.spark.session import start_session, why_not_started
 from buckets.spark.session_folder import FULL_BYTES, KEPT_LOGS, SessionFolder, stderr_into
 
 HOLDING = """
@@ -141,3 +141,13 @@ def test_a_master_of_a_form_that_spark_does_not_know_is_named_before_java_starts
     monkeypatch.setattr("buckets.spark.session.find_java", lambda: None)
     with pytest.raises(BucketsError, check=as_worded):
         start_session("test", 1, {"spark.master": master})
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "local[0]"])
+def test_why_spark_does_not_start_is_one_line_without_names_of_java(as_worded, master):
+    reasons = {
+        "spark://127.0.0.1:1": "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.",
+        "local[0]": "org.apache.spark.SparkException: Asked to run locally with 0 threads",
+    }
+    failed = Exception(f"An error occurred while calling None.x.\n: {reasons[master]}\n\tat x(SparkContext.scala:1)\n")
+    assert as_worded(why_not_started(failed, master))

@@ -186,7 +186,7 @@ def test_places_sort_as_the_columns_of_the_order_do(monkeypatch):
         assert by_place == sorted(keys), kinds
 
 
-def test_rules_change_while_it_runs_and_what_is_wrong_is_said_at_once(spark, tmp_path):
+def test_rules_change_while_it_runs_and_what_is_wrong_is_said_at_once(spark, tmp_path, as_worded):
     add(tmp_path / "in", 0, table_of(rows(1, 30)))
     batches: list[tuple[int, int, list[str]]] = []
     frame = stream_of(spark, tmp_path / "in")
@@ -199,6 +199,9 @@ def test_rules_change_while_it_runs_and_what_is_wrong_is_said_at_once(spark, tmp
         with pytest.raises(bs.FrameError) as caught:
             started.rules.update(wrong)
         assert caught.value.getCondition() == "INVALID_RULES"
+    for said in ({"author": 5}, {"reason": 5}, {"reason": "x" * 2001}):
+        with pytest.raises(bs.FrameError, check=as_worded):
+            started.rules.update(RULES[:1], **said)
     assert (started.rules.version, [rule.rule_id for rule in started.rules.in_force]) == (1, ["short"])
     started.rules.update(RULES, author="ann", reason="a trial")
     add(tmp_path / "in", 1, table_of(rows(2, 30)))
@@ -395,11 +398,32 @@ def test_what_cannot_run_is_refused_at_once(spark, tmp_path):
         start = live().for_each_batch(print).start
         assert condition(lambda start=start, interval=interval: start(interval=interval)) == "INVALID_INTERVAL"
     assert condition(lambda: start(interval="5s", available_now=True)) == "INVALID_INTERVAL"
+    assert condition(lambda: start(available_now="yes")) == "INVALID_OPTION"
     (tmp_path / "list.csv").write_text("payer\nx\n")
     for path in (tmp_path / "none.csv", tmp_path / "list.csv"):
         assert refused(lists={"blocked": path}) == "INVALID_LISTS"
     assert condition(live(checkpoint="other").for_each_batch(print).start) == "CHECKPOINT_MISMATCH"
     assert condition(live(checkpoint="other/file/cp").for_each_batch(print).start) == "CHECKPOINT_UNWRITABLE"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"features": "x"},
+        {"evaluations": 5},
+        {"flags": None},
+        {"checkpoint": "http://x/y"},
+        {"checkpoint": "file:/tmp/x"},
+        {"checkpoint": "/etc/passwd"},
+    ],
+    ids=str,
+)
+def test_an_argument_of_another_kind_is_refused_in_one_line(spark, tmp_path, given, as_worded):
+    add(tmp_path / "in", 0, table_of(rows(1, 5)))
+    options = {"checkpoint": tmp_path / "cp", "order_by": ["n"], **given}
+    with pytest.raises(bs.FrameError, check=as_worded) as caught:
+        bs.stream(stream_of(spark, tmp_path / "in"), RULES, SCHEMA, **options)
+    assert caught.value.getCondition() == ("INVALID_CHECKPOINT" if "checkpoint" in given else "INVALID_OPTION")
 
 
 def child(work: Path, events: Path) -> subprocess.Popen[bytes]:
@@ -409,7 +433,7 @@ def child(work: Path, events: Path) -> subprocess.Popen[bytes]:
         (others / "python3").symlink_to(sys._base_executable)
     environment = os.environ | {"PYTHONPATH": str(CHILD.parents[2]), "PATH": f"{others}:{os.environ['PATH']}"}
     environment.pop("PYSPARK_PYTHON", None)
-    command = [sys.executable, str(CHILD), str(work), str(events)]
+    command = [sys.executable, __file__, str(work), str(events)]
     return subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.DEVNULL)
 
 

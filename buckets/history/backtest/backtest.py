@@ -27,7 +27,7 @@ from buckets.config.lists import list_faults
 from buckets.delta.whole_table import is_between, moments_ms
 from buckets.duration import DAY_MS, format_duration
 from buckets.errors import BucketsError, refuse
-from buckets.evaluation import check_rules, first_version
+from buckets.evaluation import check_rules, checked_kinds, first_version
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.raised_alerts import FoundInPiece, FraudEvents, RaisedAlerts, counted_days
@@ -383,7 +383,8 @@ def backtest(
         sweeps: other numbers that are tried, as in `limit=1000..10000:10`; one, or several.
 
     Raises:
-        BucketsError: a rule does not fit the schema, a sweep or an amount cannot be read, or no event is in the range.
+        BucketsError: a rule does not fit the schema, a sweep or an amount cannot be read, no event is in the range, or
+            an argument is of another kind.
     """
     sweeps = [sweeps] if isinstance(sweeps, str) else sweeps
     asked = question(rules, schema, engine, lists, begin, end, amount, fraud, sweeps)
@@ -402,11 +403,12 @@ def question(
     sweeps: Iterable[str],
 ) -> Backtest:
     """Return what a program asks, as `backtest` describes it, once it is checked."""
-    chosen = tuple(rules)
+    settings = EngineSettings() if engine is None else engine
+    chosen = checked_kinds(rules, schema, settings)
     asked = Backtest(
         rules=chosen,
         schema=schema,
-        engine=EngineSettings() if engine is None else engine,
+        engine=settings,
         lists=lists,
         span=TimeRange(_ms("begin", begin), _ms("end", end)),
         measure=next(iter(schema.measures), None) if amount is None else amount,
