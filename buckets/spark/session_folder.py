@@ -123,7 +123,7 @@ def stderr_into(logs: Path) -> Iterator[None]:
         os.close(kept)
 
 
-_FRAME = "at "  # How a line begins that names a place in a program
+_BESIDE = ("at ", "Suppressed: ")  # How lines begin that name a place in a program, or an error beside the root
 _LONGEST = 300
 _BEFORE_REASON = re.compile(r"^(Caused by: |: )?([a-z.]+\.(Spark|IllegalArgument|IllegalState)Exception: )?")
 """What an error begins with that says nothing."""
@@ -134,7 +134,7 @@ _NO_PYTHON = re.compile(r'Cannot run program "([^"]*)"')
 def last_error(cause: BaseException) -> str:
     """Return the line of a failure's text that names the error at its root, cut to what fits a message."""
     lines = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
-    errors = [line for line in lines if not line.startswith(_FRAME)]
+    errors = [line for line in lines if not line.startswith(_BESIDE)]
     return (_BEFORE_REASON.sub("", errors[-1]) if errors else first_line(cause))[:_LONGEST]
 
 
