@@ -4,6 +4,7 @@ What shards put out is on the driver, as payloads, or lies in files. A DataFrame
 reading several scores nothing again.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -29,7 +30,7 @@ from buckets.spark.arrow_types import from_arrow_schema, to_arrow_schema
 from buckets.spark.frame_input import FrameError, beside_kinds, check_is_frame, numbered_kinds, output_kinds, told_as
 from buckets.spark.frame_rows import beside_rows, in_utc, of_rows
 from buckets.spark.scored_batch import ScoredBatch
-from buckets.spark.session_folder import check_delta, last_error
+from buckets.spark.session_folder import check_delta
 from buckets.spark.spilled import payloads_of, spilled
 from buckets.spark.worker import settle
 
@@ -55,6 +56,23 @@ def _beside(table: FeatureTable, put_out: Mapping[str, Sequence[bytes]], share: 
         for output, several in put_out.items()
     }
     return beside_rows(rows, table.beside(own, len(rows)))
+
+
+def _folder(frame: DataFrame, path: str | Path) -> tuple[Any, Any]:
+    """Return a path as Hadoop has it, behind the file system in which it lies."""
+    session: Any = frame.sparkSession
+    if isinstance(path, str | Path) and str(path):
+        with contextlib.suppress(Py4JJavaError, PySparkException):
+            folder = session._jvm.org.apache.hadoop.fs.Path(str(path))
+            return folder.getFileSystem(session._jsc.hadoopConfiguration()), folder
+    message = f"write_delta: must be given the path of a table, not {path!r}"
+    raise FrameError(message, "NOT_A_TABLE")
+
+
+def _lacking(frame: DataFrame, path: str | Path) -> list[str]:
+    """Return the columns of a DataFrame that a Delta table lacks."""
+    there = frame.sparkSession.read.format("delta").load(str(path)).columns
+    return [name for name in frame.columns if name not in there]
 
 
 class StreamBatch:
@@ -124,39 +142,33 @@ class StreamBatch:
         """
         check_is_frame(frame, "write_delta")
         check_delta(f"write_delta {path}")
-        if not isinstance(path, str | Path) or not str(path):
-            message = f"write_delta: must be given the path of a table, not {path!r}"
+        files, folder = _folder(frame, path)
+        place = str(files.makeQualified(folder))  # however it is written
+        place = os.path.realpath(place.removeprefix("file:")) if place.startswith("file:") else place
+        if self._written.setdefault(place, frame) is not frame:
+            message = f"write_delta: this batch has written to {path} before; write all its rows at once"
+            raise FrameError(message, "WRITTEN_TWICE")
+        if not options and self._append_here(frame, path):
+            return
+        # Spark would make a table of files that are there.
+        is_table = files.exists(folder.suffix("/_delta_log"))
+        if not is_table and files.exists(folder) and (files.isFile(folder) or len(files.listStatus(folder))):
+            message = f"write_delta {path}: has files and is no Delta table; name another folder, or remove them"
             raise FrameError(message, "NOT_A_TABLE")
-        session: Any = frame.sparkSession
+        writer = frame.write.format("delta").mode("append").options(**options)
         try:
-            folder = session._jvm.org.apache.hadoop.fs.Path(str(path))
-            files = folder.getFileSystem(session._jsc.hadoopConfiguration())
-            place = str(files.makeQualified(folder))  # however it is written
-            place = os.path.realpath(place.removeprefix("file:")) if place.startswith("file:") else place
-            if self._written.setdefault(place, frame) is not frame:
-                message = f"write_delta: this batch has written to {path} before; write all its rows at once"
-                raise FrameError(message, "WRITTEN_TWICE")
-            if not options and self._append_here(frame, path):
-                return
-            # Spark would make a table of files that are there.
-            is_table = files.exists(session._jvm.org.apache.hadoop.fs.Path(folder, "_delta_log"))
-            if not is_table and files.exists(folder) and (files.isFile(folder) or len(files.listStatus(folder))):
-                message = f"write_delta {path}: has files and is no Delta table; name another folder, or remove them"
-                raise FrameError(message, "NOT_A_TABLE")
-            writer = frame.write.format("delta").mode("append").options(**options)
             writer.option("txnAppId", self._identity).option("txnVersion", self.id).save(str(path))
         except AnalysisException as error:
-            if error.getCondition() != "DELTA_METADATA_MISMATCH":
-                raise
-            there = session.read.format("delta").load(str(path)).columns
-            lacking = [name for name in frame.columns if name not in there]
+            lacking = _lacking(frame, path) if error.getCondition() == "DELTA_METADATA_MISMATCH" else []
             if not lacking:
                 raise
             remedy = "give mergeSchema=True, and it gets them"
             message = f"write_delta {path}: the table lacks columns: {', '.join(lacking)}; {remedy}"
             raise FrameError(message, "COLUMN_MISSING") from None
         except Py4JJavaError as error:
-            message = f"write_delta {path}: {last_error(error)}; name a folder that can be made and written"
+            if "DELTA_CANNOT_CREATE_LOG_PATH" not in str(error):
+                raise
+            message = f"write_delta {path}: cannot be made there; name a folder that can be written"
             raise FrameError(message, "NOT_A_TABLE") from error
 
     def _append_here(self, frame: DataFrame, path: str | Path) -> bool:

@@ -287,7 +287,7 @@ def test_where_a_table_cannot_be_written_is_said_in_one_line(spark, tmp_path, as
         return caught.value.getCondition()
 
     def take(batch: bs.StreamBatch) -> None:
-        for path in (None, 5, "", tmp_path / "file", "/proc/nope/x"):
+        for path in (None, 5, "", "nowhere://a/b", tmp_path / "file", "/proc/nope/x"):
             assert refused(batch, path) == "NOT_A_TABLE"
         batch.write_delta(batch.features.drop("short.value"), tmp_path / "table")
         assert refused(batch, str(tmp_path / "table") + "/") == "WRITTEN_TWICE"
