@@ -1,10 +1,10 @@
-"""The state that the driver keeps besides the shards', as files; and all records of a checkpoint together.
+"""The driver's own state, besides that of the shards, as files; and all records of a checkpoint together.
 
-    CHECKPOINT/buckets/driver/000000042.changes   what batch 42 has changed; no file where it has changed nothing
-    CHECKPOINT/buckets/driver/000000042.whole     all of it after batch 42
+    CHECKPOINT/buckets/driver/000000042.changes   the changes made by batch 42; no file if it changed nothing
+    CHECKPOINT/buckets/driver/000000042.whole     the whole state after batch 42
 
-The state after any batch to which Spark can go back can be read. A file is an Arrow stream, which names the file of
-changes before it; the record of a batch names the newest.
+The state can be read as of any batch to which Spark can go back. A file is an Arrow stream that names the previous file
+of changes; the record of a batch names its newest one.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ _COLUMNS = pa.schema({"map": pa.dictionary(pa.int8(), pa.string()), "key": pa.bi
 
 
 class DriverState:
-    """The files of a checkpoint's driver."""
+    """The files of the driver's state in a checkpoint."""
 
     def __init__(self, checkpoint: Path, batches: BatchRecords | None = None) -> None:
         """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
@@ -59,7 +59,7 @@ class DriverState:
         return {at: value for at, value in entries.items() if value is not None}
 
     def write(self, batch_id: int, changes: DriverChanges, whole: Callable[[], DriverValues]) -> None:
-        """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to."""
+        """Write a batch's changes; delete those of later batches, and those too old for Spark to go back to."""
         self._remove(lambda number: number >= batch_id)
         if not changes:
             return
@@ -75,7 +75,7 @@ class DriverState:
             self._remove(lambda number: number < oldest)
 
     def begin(self, batch_id: int, values: DriverValues) -> None:
-        """Begin with the state after a batch, whatever was there."""
+        """Replace any state by this one, as of the end of a batch."""
         self._remove(lambda number: True)
         # The changes of the next batch name those of the one before.
         for records in (self._changes, self._whole):
@@ -98,20 +98,20 @@ class DriverState:
         records.write_bytes(batch_id, sink.getvalue().to_pybytes())
 
     def _read(self, file: Path) -> tuple[DriverChanges, int]:
-        """Return what a file holds, and the number of the file of changes before it."""
+        """Return the entries of a file, and the number of the previous file of changes."""
         with self._records.reading(file):
             table = pa.ipc.open_stream(pa.py_buffer(self._records.read_bytes(file))).read_all()
         at = zip(table["map"].to_pylist(), table["key"].to_pylist(), strict=True)
         return dict(zip(at, table["value"].to_pylist(), strict=True)), int(table.schema.metadata[_BEFORE])
 
     def newest(self, batch_id: int) -> int:
-        """Return the number of the newest file of changes up to a batch; `NOTHING` where there is none."""
+        """Return the number of the newest file of changes up to a batch; `NOTHING` if there is none."""
         number = self._changes.newest(batch_id)
         return NOTHING if number is None else number
 
 
 class Checkpoint:
-    """All records of a checkpoint, for callers that need more than one kind of them."""
+    """All records of a checkpoint, for callers that need more than one kind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -124,7 +124,7 @@ class Checkpoint:
         self.imports = Imports(path)
 
     def check(self) -> None:
-        """See that the newest records are there and whole, before anything is done with them."""
+        """Check that the newest records exist and are intact, before anything is done with them."""
         self.versions.latest_rule_set()
         for name in self.batches.latest().lists:
             self.lists.latest(name)
@@ -136,9 +136,9 @@ class Checkpoint:
 
 
 def read_warmth(checkpoint: Path) -> dict[str, Warmth]:
-    """Return since when each rule in force is complete, by its id; empty where no batch has begun.
+    """Return since when each rule in force is complete, by rule id; empty if no batch has begun.
 
-    Nothing is taken from a job that runs on the checkpoint.
+    Takes no lock, so a job may be running on the checkpoint.
     """
     kept = Checkpoint(checkpoint)
     rule_set = kept.versions.latest_rule_set()

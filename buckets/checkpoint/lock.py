@@ -29,7 +29,7 @@ _LAST_ANSWER_S = 0.5
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """What the object says."""
+    """The content of the lease object."""
 
     holder: str  # who holds it, a random text of this taking; empty where it was given back
     epoch: int  # how many have held it
@@ -38,15 +38,15 @@ class LeaseRecord:
     renewed_ms: int  # when it was renewed, in ms since the epoch
 
     def encode(self) -> bytes:
-        """Write it as JSON."""
+        """Encode it as JSON."""
         return json.dumps(asdict(self)).encode()
 
 
 class LostLease(BucketsError):
-    """A lease that is not held any more, so that nothing more may be written."""
+    """A lease that is no longer held, so that nothing more may be written."""
 
     def __init__(self, checkpoint: Path, reason: str, is_taken: bool) -> None:
-        """Say why; one that another process has not taken may be taken again once the store answers."""
+        """State the reason; a lease that no other process has taken may be taken again once the store answers."""
         self.reason, self.is_taken = f"the lease of checkpoint {checkpoint} is lost: {reason}", is_taken
         super().__init__(
             f"{self.reason}; nothing more is written, and whoever holds the lease goes on with the batch; start the "
@@ -61,12 +61,12 @@ class InUse(BucketsError):
 
 
 class Unwritable(BucketsError):
-    """A checkpoint that cannot be made."""
+    """A checkpoint that cannot be created."""
 
     condition = "CHECKPOINT_UNWRITABLE"
 
     def __init__(self, checkpoint: Path, error: OSError) -> None:
-        """Say what the system says."""
+        """State the operating system's reason."""
         super().__init__(f"checkpoint {checkpoint}: cannot be made ({error.strerror}); name another folder")
 
 
@@ -77,7 +77,7 @@ class Lease:
     """The lease of a checkpoint, taken and released any number of times."""
 
     def __init__(self, checkpoint: Path, on_lost: Callable[[LostLease], None] | None = None) -> None:
-        """Take nothing yet; `on_lost` is told that a lease is lost, from a thread of its own."""
+        """Hold no lease yet; `on_lost` is called from another thread when the lease is lost."""
         self._checkpoint, self._object = checkpoint, _object_of(checkpoint)
         self._on_lost = on_lost or (lambda lost: None)
         self._record: LeaseRecord | None = None
@@ -88,7 +88,7 @@ class Lease:
         self._writing = threading.Lock()
 
     def take(self) -> None:
-        """Take the lease, unless this one holds it; the end of one whose holder has died elsewhere is waited for."""
+        """Take the lease unless this object holds it; wait until a lease expires whose holder died elsewhere."""
         if self._record is not None:
             self.check()
             return
@@ -105,7 +105,7 @@ class Lease:
         threading.Thread(target=self._renew_on, args=(self._ending,), name="lease", daemon=True).start()
 
     def _taken(self) -> tuple[LeaseRecord, str] | None:
-        """Return the record of a lease that was taken just now, and its tag; None where another one was faster."""
+        """Try to take the lease; return its record and tag, None if another process was faster."""
         mine = LeaseRecord(uuid.uuid4().hex, 1, f"{os.getpid()} of {socket.gethostname()}", _life(), epoch_ms())
         tag = None
         _HELD.add(mine.holder)
@@ -121,14 +121,14 @@ class Lease:
         return None if tag is None else (mine, tag)
 
     def check(self) -> None:
-        """See that it is still held, before anything is written; a `LostLease` is raised if it is not."""
+        """Check before a write that the lease is still held; raises `LostLease` if not."""
         if self._record is not None and self._lost is None and time.monotonic() >= self._until_s:
             self._lost = self._expired("")
         if self._lost is not None:
             raise self._lost
 
     def release(self) -> None:
-        """Give it back; where nothing has come beside its record, nothing is left."""
+        """Give the lease back, and delete its record if nothing else lies beside it."""
         self._ending.set()
         with self._writing:
             record, self._record = self._record, None
@@ -157,7 +157,7 @@ class Lease:
                 return
 
     def _renewed(self, record: LeaseRecord) -> LostLease | None:
-        """Renew the lease; return how it is lost, None where it is not."""
+        """Renew the lease; return the reason if it is lost, else None."""
         began_s, renewed = time.monotonic(), replace(record, renewed_ms=epoch_ms())
         # Asked once more at the end of its time, for a moment: who was held up for long may have it still.
         within_s = min(_ANSWER_WITHIN_S, max(_LAST_ANSWER_S, self._until_s - began_s))
@@ -191,9 +191,9 @@ def _ended(checkpoint: Path, record: StorePath) -> tuple[LeaseRecord, str]:
 
 
 def _is_over(record: LeaseRecord) -> bool:
-    """Return whether a lease was given back, or its holder was of this machine and is gone, or of this process before.
+    """Return whether a lease was released, or its holder was this process earlier, or a dead one of this machine.
 
-    A process that has let go while the store did not answer, or that has begun anew, has left its record behind.
+    A process that released or restarted while the store did not answer has left its record behind.
     """
     if not record.holder:
         return True
@@ -205,7 +205,7 @@ def _is_over(record: LeaseRecord) -> bool:
 
 
 def _life(pid: int | None = None) -> str:
-    """Return which process a process is, also after a start of the machine and within containers; empty if unknown."""
+    """Return an identity of a process, unique across reboots and containers; empty if unknown."""
     pid = os.getpid() if pid is None else pid
     try:
         space = os.readlink("/proc/self/ns/pid")
@@ -239,7 +239,7 @@ class FileLock:
         self._made: list[Path] = []
 
     def take(self) -> None:
-        """Lock the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already."""
+        """Lock the checkpoint so that no other query runs on it; does nothing if this object holds the lock."""
         path, faults = lock_file(self._checkpoint), 0
         while self._file is None:
             try:
@@ -261,7 +261,7 @@ class FileLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Let go, and remove what `take` has made where nothing has come beside it."""
+        """Unlock, and delete what `take` created unless other files have been added."""
         if self._file is None:
             return
         path = lock_file(self._checkpoint)
@@ -295,13 +295,13 @@ class Lock:
     """The lock of a checkpoint, taken and released any number of times: of a file, or a lease in an object store."""
 
     def __init__(self, checkpoint: Path, on_lost: Callable[[LostLease], None] | None = None) -> None:
-        """Take nothing yet; `on_lost` is told from another thread that a lease is lost, so nothing may be written."""
+        """Hold no lock yet; `on_lost` is called from another thread once a lease is lost and nothing may be written."""
         in_store = isinstance(checkpoint, StorePath)
         self._held: FileLock | Lease = Lease(checkpoint, on_lost) if in_store else FileLock(checkpoint)
         self.take, self.release = self._held.take, self._held.release
 
     def check(self) -> None:
-        """See that it is still held, before anything is written; the system takes a file from nobody who lives."""
+        """Check before a write that the lock is still held; a file lock cannot be lost while the process lives."""
         if isinstance(self._held, Lease):
             self._held.check()
 
@@ -313,7 +313,7 @@ class Lock:
         self.release()
 
     def __del__(self) -> None:
-        """Release it: whoever took it has forgotten it."""
+        """Release the lock when its owner has dropped it."""
         self.release()
 
 

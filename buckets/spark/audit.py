@@ -49,7 +49,7 @@ from buckets.spark.stall import give_up
 
 
 def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSettings, tables: Iterable[Table]) -> None:
-    """Make the tables that are not there yet, constraints in the same commit."""
+    """Create the tables that do not exist yet, with their constraints in the same commit."""
 
     def make(table: Table) -> None:
         properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
@@ -82,7 +82,7 @@ MESSAGES_A_BATCH = 100_000  # The most that one batch takes: all of it passes th
 
 @dataclass(frozen=True)
 class Audit:
-    """What is kept, where, and how often."""
+    """What an audit keeps, where, and how often it runs."""
 
     kafka: KafkaSettings  # how Kafka is reached
     topics: Mapping[str, str]  # by topic, the name of its table
@@ -97,7 +97,7 @@ class Audit:
 
 @dataclass(frozen=True)
 class AuditListener:
-    """What is told of an audit while it runs."""
+    """Callbacks of a running audit."""
 
     # called after each batch with its number, what became of its messages, and how long it took, in s
     on_batch: Callable[[int, WrittenMessages, float], None] = lambda batch_id, written, duration_s: None
@@ -113,10 +113,10 @@ class AuditListener:
 def prepare_audit(
     job: Job, new_topic: Callable[[str], None] | None = None, say: Callable[[str], None] = lambda line: None
 ) -> Audit:
-    """Check checkpoint, folder and topics of an audit, and take checkpoint and folder for it.
+    """Check an audit's checkpoint, folder and topics, and claim the checkpoint and the folder for it.
 
-    `new_topic` is told what is done about topics that were created again, which are refused without it, and `say` that
-    a topic has appeared that the source's pattern matches.
+    `new_topic` receives a line about each topic that was created again; without it such topics are refused. `say`
+    receives a line when a new topic matches the source's pattern.
     """
     settings, kafka = audit_settings(job), job.settings.kafka
     assert kafka is not None
@@ -141,10 +141,10 @@ def prepare_audit(
 
 
 class AuditQuery:
-    """A query that keeps topics as tables; run to its end, or beside something else."""
+    """A query that keeps topics as tables, run to its end or in the background."""
 
     def __init__(self, spark: SparkSession, audit: Audit, listener: AuditListener) -> None:
-        """Make the tables that are not there yet."""
+        """Create the tables that do not exist yet."""
         self._spark, self._audit, self._listener = spark, audit, listener
         self._topics = dict.fromkeys(audit.guard.topics, TRANSACTIONS) | dict(audit.topics)
         self._reader = self._new_reader()
@@ -162,7 +162,7 @@ class AuditQuery:
         self._writer = AuditWriter(audit.folder.tables, audit.identity, audit.tables.values(), self._upkeep)
 
     def _new_reader(self) -> MessageReader:
-        """Return what reads the messages of the topics that are known now."""
+        """Return a reader for messages of the topics known now."""
         by_topic = {topic: self._audit.tables[name] for topic, name in self._topics.items()}
         binary, written_in, registry = None, self._audit.job.output.format, self._audit.kafka.registry
         if written_in != "json":
@@ -194,7 +194,7 @@ class AuditQuery:
         self._listener.on_batch(batch_id, written, time.perf_counter() - started_s)
 
     def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Run as `Running.run_until_interrupt` does; `once`: do what is there, and end."""
+        """Run as `Running.run_until_interrupt` does; with `once`, process what is available and end."""
         with self._locked(), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
@@ -203,7 +203,7 @@ class AuditQuery:
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
-        """Run it in the background until the end of the `with`, and take what has come to the topics since."""
+        """Run in the background until the `with` ends, then process what has reached the topics meanwhile."""
         failures: list[Exception] = []
 
         def work() -> None:
@@ -227,7 +227,7 @@ class AuditQuery:
             Running(self._begin, self._run_batch, self._patience).run(None)
 
     def news(self) -> QueryNews:
-        """Return what Spark says of the query, as of its latest batch."""
+        """Return Spark's report on the query's latest batch."""
         return QueryNews() if self._query is None else news_of(self._query)
 
 
@@ -235,10 +235,10 @@ class AuditQuery:
 def audit_beside(
     spark: SparkSession, job: Job, listener: AuditListener, new_topic: Callable[[str], None] | None = None
 ) -> Iterator[AuditQuery]:
-    """Run the audit of a job beside something else; after the `with` the tables hold all that the topics held.
+    """Run a job's audit in the background; after the `with` the tables hold everything that the topics held.
 
-    Where the `with` ends with an exception, such as an interrupt, the audit ends after the batch that is running; its
-    next start goes on from there.
+    If the `with` ends with an exception, such as an interrupt, the audit ends after its current batch, and its next
+    start continues from there.
     """
     query = AuditQuery(spark, prepare_audit(job, new_topic, listener.say), listener)
     with query.beside():
