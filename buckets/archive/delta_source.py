@@ -27,14 +27,14 @@ _ORDER = "__order__"
 
 
 def _field_sql(name: str, columns: pa.Schema) -> str:
-    """Return a column, or the field to which a path leads, in SQL, which counts elements of lists from 1."""
+    """Return the SQL for a column, or for the field at a path; SQL counts list elements from 1."""
     outermost, *inside = [name] if name in columns.names else path_of(name)
     steps = (f"[{sql_text(step)}]" if isinstance(step, str) else f"[{step + 1}]" for step in inside)
     return quoted_column(str(outermost)) + "".join(steps)
 
 
 def _arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
-    """Return rows that have the column of their order in the form of `events.arrivals`."""
+    """Convert rows with an order column to the form of `events.arrivals`."""
     order, readable = rows[_ORDER].combine_chunks(), schema_to_read(schema)
     wanted = {*readable.field_names, *containers(readable.field_names)}
     declared = [name for name in rows.column_names if name in wanted]
@@ -51,12 +51,11 @@ def open_events(
     say: Callable[[str], None],
     needed: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
-    """Return events in arrival order; all that can be checked before the first is read has been checked.
+    """Yield events in arrival order; everything checkable is checked before the first is read.
 
-    The rows of a file come as they stand, those of a folder file by file as these were modified, also of files in its
-    folders `NAME=VALUE`, those of a Delta table in the order of a column: `arrival`, or else their event time. `say` is
-    told which fields of `needed` are nowhere, and at the end gets remarks about the times, such as that they have
-    no zone.
+    The rows of a file come in file order, those of a folder file by file in order of modification, including files in
+    subfolders `NAME=VALUE`, those of a Delta table in the order of a column: `arrival`, or else their event time. `say`
+    is told which fields of `needed` are missing, and at the end gets remarks about times, such as missing zones.
     """
     path = location(str(path))
     if is_table(path):
