@@ -37,15 +37,15 @@ from buckets.rules.group import NO_NAMES
 from buckets.rules.renaming import Names
 from buckets.stores.location import as_input, as_output
 
-CLUSTER_BY = "buckets.clusterBy"  # The property of the table that names the field by which files are sorted
+CLUSTER_BY = "buckets.clusterBy"  # The table property with the field by which rows are sorted in files
 SINCE = "buckets.since"
 """The table property with the number of its first batch, if that is not the job's first."""
-FULL_ROWS = 1_000_000  # Rows of a file that is joined from small ones, at most
+FULL_ROWS = 1_000_000  # The most rows in a joined file
 _SMALL_ROWS = FULL_ROWS // 2
-_WHOLE = 1 << 40  # More bytes than any file has: what is joined becomes one file
-_ROW_GROUP = 32_768  # Rows that are read together, or left out together
+_WHOLE = 1 << 40  # More bytes than any file has: a join writes one file
+_ROW_GROUP = 32_768  # Rows that are read or skipped together
 _PAGE = 8_192
-_WRONG_HITS = 0.01  # The share of row groups that a Bloom filter lets through though they lack the value
+_WRONG_HITS = 0.01  # The share of row groups without a value that a Bloom filter lets through
 _TABLE = "arrivals"
 _REMEDY = "restore it from a copy, or name a new archive.path, which begins with the next batch"
 _TIERS_ROWS = (0, 1 << 12, 1 << 16, _SMALL_ROWS)
@@ -193,8 +193,8 @@ class Archive:
     """The archive of a job, as its readers see it."""
 
     folder: Path  # where it is
-    names: Names = field(default_factory=lambda: NO_NAMES)  # as `under` takes them
-    until: int | None = None  # the last batch that is read; None: all of them
+    names: Names = field(default_factory=lambda: NO_NAMES)  # see `under`
+    until: int | None = None  # the last batch to read; None: all
 
     def under(self, names: Names) -> "Archive":
         """Return the archive with columns under earlier names read as the fields that `names` maps them to."""

@@ -19,8 +19,8 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rules.rule_set import RuleSet
 
-FILE_ROWS = 200_000  # Rows of a file of a large batch, about
-ARCHIVE = "archive"  # With the identity of a checkpoint, the name under which its job appends
+FILE_ROWS = 200_000  # About the most rows in a file of a large batch
+ARCHIVE = "archive"  # With a checkpoint's identity, the application name under which its job appends
 
 
 def check_archive(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | None) -> bool:
@@ -54,7 +54,7 @@ class ArchiveWriter:
         self._application, self._upkeep = f"{identity}-{ARCHIVE}", upkeep
         self._table = KeptTable(self._path, self._application)
         self._schema: EventSchema | None = None
-        self._end: int | None = None  # The number of the next arrival; None where the table has to be asked
+        self._end: int | None = None  # The number of the next arrival; None if the table must be asked
 
     def write(self, batch_id: int, schema: EventSchema, rule_set: RuleSet, arrived: Sequence[ArrivedRows]) -> None:
         """Append the arrivals of a batch, unless an earlier run of it has."""
@@ -62,7 +62,7 @@ class ArchiveWriter:
             self._prepare(batch_id, schema, rule_set)
         columns, end = archive_columns(schema), self._end
         first = end_of(open_table(self._path)) if end is None else end
-        self._end = None  # Should this fail
+        self._end = None  # In case the append fails
 
         def write_files(of_table: pa.Schema) -> list[DataFile]:
             nonlocal first

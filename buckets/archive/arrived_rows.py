@@ -26,9 +26,9 @@ ARRIVAL = "_arrival"  # The number of a row in the order of arrival, from 0
 BATCH = "_batch_id"
 SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
 INGESTED = "_ingested_ms"
-FAULT = "_fault"  # Why a row is not an event, whatever the rules; null of events
-JUDGED = "_judged"  # Whether rules are evaluated at the event; null where all events of its batch were judged
-RAW = "_raw"  # The row as it came, where it is not an event
+FAULT = "_fault"  # Why a row is not an event under any rules; null for events
+JUDGED = "_judged"  # Whether rules are evaluated at the event; null if they are at all events of its batch
+RAW = "_raw"  # The original row, if it is not an event
 OWN_COLUMNS = pa.schema(
     [
         pa.field(ARRIVAL, pa.int64()),
@@ -128,8 +128,8 @@ def in_order(rows: pa.Table) -> pa.Table:
     return rows if ascend(*columns) else rows.take(pa.array(np.lexsort(columns[::-1])))
 
 
-Place = tuple[int, str, int]  # The source order, the source and the position of a row, which say when it arrived
-AT_HAND_BYTES = 1 << 18  # Rows of a task up to this size travel as bytes; more are in a file
+Place = tuple[int, str, int]  # A row's source order, source and position, which define when it arrived
+AT_HAND_BYTES = 1 << 18  # Rows of a task up to this size travel as bytes, more in a file
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -137,8 +137,8 @@ class ArrivedRows(msgspec.Struct, frozen=True):
     """The rows of a task, in pieces in arrival order."""
 
     ends: list[tuple[Place, Place]]  # the first and the last row of each piece
-    content: bytes = b""  # a file of Arrow with the pieces; empty where it is named
-    path: str = ""  # where the file is
+    content: bytes = b""  # an Arrow file with the pieces; empty if it is at `path`
+    path: str = ""  # the path of the file
 
     @classmethod
     def read(cls, packed: bytes) -> "ArrivedRows":

@@ -22,7 +22,7 @@ from buckets.events.source_files import readable_files
 from buckets.expressions.expression import is_array
 from buckets.stores.location import location
 
-_MOST_ROWS = 2_000_000  # Rows that are read at once, about
+_MOST_ROWS = 2_000_000  # About the most rows read at once
 _ORDER = "__order__"
 
 
@@ -66,7 +66,7 @@ def open_events(
     if not path.is_dir():
         opened = [open_event_file(path, schema)]
     else:
-        # Also those in folders whose names have values of fields.
+        # Including files in folders whose names contain values of fields.
         of_fields = (
             file
             for file in readable_files(path, subfolders=True)
@@ -102,16 +102,16 @@ def _delta_arrivals(
     if kind is None or not can_order(kind):
         reason = f"column {arrival!r} is of type {kind} and cannot order rows"
         raise bad_source(path, f"{reason}; name a column of whole numbers, dates or timestamps")
-    # The order of rows, as Spark has it: whole numbers, or microseconds.
+    # Spark's order of rows: integers, or microseconds.
     is_moment = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     order = f"arrow_cast({column}, 'Timestamp(Microsecond, Some(\"UTC\"))')" if is_moment else column
     order = f"arrow_cast({order}, 'Int64')"
     ordered = f"select {order} as o from rows where {column} is not null order by o"
     orders, fewest = query(table, ordered, named)["o"].to_numpy(), table.count()
-    if len(orders) < fewest:  # Of files without statistics it knows no rows.
+    if len(orders) < fewest:  # For files without statistics the log has no row counts.
         without = fewest - len(orders)
         raise bad_source(path, f"column {arrival!r} is null in {without:,} rows, which then have no order")
-    # Rows that share a place come by their ids; lists of structs have no order.
+    # Rows with equal order are sorted by id; lists of structs cannot be ordered.
     ids = [name for name in reachable(schema.id_names, columns) if name in schema.id_names and not is_array(name)]
     sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in ids)])
 

@@ -99,7 +99,7 @@ class AuditFolder:
 
     def _written(self) -> dict[str, Any]:
         def record_of(written: Any) -> dict[str, Any]:
-            is_known = written["format"] == FORMAT  # another one is refused below
+            is_known = written["format"] == FORMAT  # another format is refused below
             return {name: written[name] for name in ("format", "id", "topics")} if is_known else dict(written)
 
         written = self._records.read(self._audit, record_of)

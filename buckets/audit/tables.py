@@ -64,12 +64,12 @@ class Table:
     """A table of the audit."""
 
     name: str  # of its folder
-    comment: str  # what a row is
+    comment: str  # the meaning of a row
     columns: tuple[Column, ...]  # its columns, the partition column last
-    checks: tuple[Check, ...] = ()  # what every row fulfils
-    contract: Contract | None = None  # what its messages hold; None where they are kept as they are
-    identity: str | None = None  # the column by which repeats are recognised; None where there are none
-    # columns in which a repeat equals the first message, so that only rows like it are searched; without any, all are
+    checks: tuple[Check, ...] = ()  # constraints of every row
+    contract: Contract | None = None  # the schema of its messages; None if they are kept undecoded
+    identity: str | None = None  # the column that identifies repeats; None if there are none
+    # columns in which a repeat equals the first message, which limit the search; without any, all rows are
     repeats_share: tuple[str, ...] = ()
 
 
@@ -142,16 +142,16 @@ def _output_table(output: str, largest_scale: int) -> Table:
     )
 
 
-_FIRST_BYTE = b"\0"  # Of the prefix of a registry, and never of JSON
+_FIRST_BYTE = b"\0"  # The first byte of a registry prefix, and never of JSON
 
 
 @dataclass(frozen=True)
 class BinaryValues:
     """A decoder of message values."""
 
-    written_in: BinaryFormat  # the format of those that are no JSON
-    checkpoint: Path  # of the audit, which keeps the schemas that it has asked for
-    ask: SchemaOf  # asks the registry for the schema of a number
+    written_in: BinaryFormat  # the format of values that are not JSON
+    checkpoint: Path  # of the audit, which keeps the schemas requested so far
+    ask: SchemaOf  # requests the schema with a number from the registry
 
     def shown(self, output: str, value: bytes) -> dict[str, Any]:
         """Decode a message of an output to the fields that JSON would show.
@@ -178,7 +178,7 @@ TABLE, FAULT = "table", "fault"
 _MICROS_OF_DAY = 86_400_000_000
 _ROWS_ORIGIN = pa.schema([(column.name, column.type) for column in _ORIGIN if column.name != TOPIC_ID])
 _BYTES = [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE), (TIMESTAMP_TYPE, pa.int32())]
-MESSAGE_COLUMNS = pa.schema([*_ROWS_ORIGIN, *_BYTES])  # Messages as they are handed to a reader
+MESSAGE_COLUMNS = pa.schema([*_ROWS_ORIGIN, *_BYTES])  # The columns of messages given to a reader
 _RAW = pa.schema([(f"raw_{column.name}", column.type) for column in _MESSAGE])
 """The columns of an undecoded message; outputs have fields `key` and `value` themselves."""
 

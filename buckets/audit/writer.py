@@ -34,17 +34,17 @@ from buckets.delta.upkeep import Upkeep
 from buckets.delta.whole_table import open_table, query, through_store
 from buckets.outputs.contract import MOMENT
 
-OPEN_COMMITS = 64  # After how many commits a table is opened anew
-AT_ONCE = 4  # How many tables are written at the same time
+OPEN_COMMITS = 64  # The number of commits after which a table is reopened
+AT_ONCE = 4  # How many tables are written in parallel
 
 
 @dataclass(frozen=True)
 class WrittenMessages:
     """What happened to the messages of a batch."""
 
-    messages: Mapping[str, int]  # how many there were of each table
-    repeats: int  # how many of them the tables had already
-    unreadable: int  # how many did not fit their schema
+    messages: Mapping[str, int]  # the messages for each table
+    repeats: int  # the number of them that the tables already contained
+    unreadable: int  # the number that did not fit their schema
 
 
 class AuditWriter:

@@ -115,12 +115,12 @@ def _in_turn(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 EVERY_S = 0.5  # How often requests are looked for
-AGAIN_AFTER_S = 2.0  # After how long the archive is looked at again that does not reach far enough
-PATIENCE_S = 5.0  # For so long the end of a job waits for the thread
-NICENESS = 10  # By so much batches come before the thread
-AHEAD = 256  # So many chunks are written ahead of the shards
-PORTION = 16  # So many are written of one fill before the next has its turn
-KEPT_BATCHES = 3  # Chunks stay for so many batches after all shards have taken them in: a batch may run again
+AGAIN_AFTER_S = 2.0  # The pause before an archive that does not reach far enough is checked again
+PATIENCE_S = 5.0  # How long a job's end waits for the thread
+NICENESS = 10  # How much lower the thread's priority is than that of batches
+AHEAD = 256  # How many chunks are written ahead of the shards
+PORTION = 16  # How many chunks of one fill are written before the next fill's turn
+KEPT_BATCHES = 3  # How many batches chunks outlive their use by all shards, since a batch may run again
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Backfills(BackfillSource):
         self._closing.set()
         self._asked.set()
         if self._thread is not None:
-            self._thread.join(PATIENCE_S)  # An archive may take long; it, and each chunk, is whole or not at all.
+            self._thread.join(PATIENCE_S)  # Reading may take long; the plan and each chunk are written atomically.
             self._thread = None
 
     # --- what a batch asks ------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Backfills(BackfillSource):
                 while self._build_all() and not self._closing.is_set():
                     pass
                 self._clean()
-            except Exception as error:  # The job goes on without it, and it is tried again.
+            except Exception as error:  # The job continues without it, and the work is retried.
                 fault = error.message if isinstance(error, BucketsError) else kind_and_line(error)
                 if fault != self._fault:
                     self._fault = fault
@@ -296,7 +296,7 @@ class Backfills(BackfillSource):
                 chunks.write(building.ready, chunk)
                 building.ready += 1
         except BaseException:
-            building.coming = None  # What it has given may not be written: it begins again after what is.
+            building.coming = None  # What it has yielded may be unwritten: start again after the written chunks.
             raise
         return room > 0
 

@@ -29,7 +29,7 @@ from buckets.lists.index import Lists
 from buckets.rules.completeness import Piece
 from buckets.rules.rule_set import RuleSet
 
-CHUNK_ROWS = 2_000  # Rows of the archive in a chunk at most
+CHUNK_ROWS = 2_000  # The most archived rows in a chunk
 _ROWS, _LISTS, _END = b"rows", b"lists", b"end"
 
 
@@ -38,9 +38,9 @@ class Chunk:
     """A part of a group's history."""
 
     packed: Mapping[int, bytes]  # by shard, the events as `fan_out` packs them
-    rows: int  # how many rows of the archive it stands for
-    end: int  # the number of the arrival in the archive after it
-    lists: Mapping[str, int]  # by name, the versions of the lists that its events have seen
+    rows: int  # how many rows of the archive it covers
+    end: int  # the number of the next arrival in the archive
+    lists: Mapping[str, int]  # by name, the list versions that its events have seen
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ class FillChunks:
 class ChunkFeed:
     """What a batch takes from a fill's chunks, for one shard."""
 
-    chunks: FillChunks  # the chunks
-    checkpoint: Path  # where the versions of lists are
+    chunks: FillChunks  # the fill's chunks
+    checkpoint: Path  # the checkpoint with the list versions
     shard: int  # the shard
-    ready: int  # how many chunks there are
-    total: int | None  # how many there are in all; None while that is not known
+    ready: int  # how many chunks exist
+    total: int | None  # the total number; None while unknown
     rows: int  # about how many rows the batch takes
-    lists: str  # as JSON, by name the versions of the lists that the batch sees
+    lists: str  # as JSON, by name the list versions that the batch sees
 
     def chunk(self, number: int) -> Piece:
         """Return an existing chunk."""
@@ -144,13 +144,13 @@ def fills_folder(checkpoint: Path) -> Path:
 class FillStatus:
     """The progress of a backfill for a group."""
 
-    rule_ids: tuple[str, ...]  # the rules that it was asked for
-    group: str | None = None  # the group, in words; None where the job has not begun
-    events: int = 0  # how many rows of the archive are in
-    of: int | None = None  # how many there are; None while that is not known
-    chunk: int = 0  # how many chunks are in
-    chunks: int | None = None  # about how many there are; None while that is not known
-    waiting: int = 0  # how many batches of arrivals wait, summed over the shards
+    rule_ids: tuple[str, ...]  # the rules that requested it
+    group: str | None = None  # the group, in words; None before the job has begun it
+    events: int = 0  # the archived rows consumed
+    of: int | None = None  # the archived rows in total; None while unknown
+    chunk: int = 0  # the chunks consumed
+    chunks: int | None = None  # about the total number of chunks; None while unknown
+    waiting: int = 0  # the batches of arrivals that wait, summed over the shards
 
     @property
     def words(self) -> str:

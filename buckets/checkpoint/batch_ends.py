@@ -53,7 +53,7 @@ class BatchEnds:
         last = max((cut.batch_id for cut in written), default=-1 if newest is None else newest - 1)
         cuts = [cut for cut in self._recorded(min(last, batch_id - 1)) if cut.batch_id <= batch_id]
         if file.exists():
-            # The first line feed ends what a crash has left of a line.
+            # The leading line feed terminates a partial line left by a crash.
             append_whole(file, b"\n" + _lines(cuts))
         else:
             write_whole(file, _lines(cuts))
@@ -126,7 +126,7 @@ class ArrivalOrder:
         self._say = say
         self._said: set[str] = set()
         batches = BatchRecords(checkpoint)
-        self._batch = batches.latest_done()[0]  # The batch that ran last, with the greatest order before and after it
+        self._batch = batches.latest_done()[0]  # The last batch that ran, with the greatest order before and after it
         self._before, self._greatest = (
             None if self._batch is None else _greatest(batches, self._batch - back) for back in (1, 0)
         )

@@ -24,7 +24,7 @@ from buckets.validation import faults_of
 
 _SINGLE = ("topics.json",)
 """Single records whose absence would mean that nothing has been kept yet."""
-_BEFORE, _NONE = "before", -1  # In a record of terms, the number of the one before it; `_NONE` of the first
+_BEFORE, _NONE = "before", -1  # In a record of terms, the number of the previous one; `_NONE` in the first
 KEPT_BATCHES = 200  # Batch records that are kept; Spark itself can go back 100 batches
 
 
@@ -35,13 +35,13 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     arrived: Stretches  # the event times that have arrived up to this batch; empty until it has run
     done: bool  # whether it has run
     lists: dict[str, int] = {}  # by name, the version of each list that it sees
-    fills: dict[int, Filled] = {}  # by number, how far each fill had come with it; empty until it has run
-    # the newest file of changes to the state on the driver after it, `driver_state.NOTHING` where there is none; None
+    fills: dict[int, Filled] = {}  # by number, the progress of each fill in it; empty until it has run
+    # the newest file of changes to the driver's state after it, `driver_state.NOTHING` without one; None
     # until it has run
     driver: int | None = None
     terms: int | None = None  # the number of its terms
     beside: tuple[str, ...] = ()  # single records, such as topics.json, that existed when this was written
-    # the greatest `source_order` of all batches up to it; None of a source without an order across them
+    # the greatest `source_order` up to this batch; None for a source without an order across batches
     greatest: int | None = None
 
 

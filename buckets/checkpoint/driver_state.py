@@ -24,8 +24,8 @@ from buckets.rules.warmth import Warmth, rules_warmth
 DriverValues = Mapping[tuple[str, bytes], bytes]  # By the name of a map and a key in it
 DriverChanges = Mapping[tuple[str, bytes], bytes | None]  # The same; None where an entry is gone
 NOTHING = -1  # The number of the batch before the first
-MOST_CHANGES = 100  # After so many files of changes all of the state is written, or when they are larger than that
-SMALL_BYTES = 1 << 16  # Files of changes that are no larger than this in all are never too large
+MOST_CHANGES = 100  # After this many files of changes, or when they are larger than the whole state, that is written
+SMALL_BYTES = 1 << 16  # Files of changes up to this total size are never too large
 _BEFORE = b"before"
 _COLUMNS = pa.schema({"map": pa.dictionary(pa.int8(), pa.string()), "key": pa.binary(), "value": pa.binary()})
 
@@ -69,7 +69,7 @@ class DriverState:
         sizes = [size for number, size in self._changes.sizes().items() if number > base]
         if len(sizes) >= MOST_CHANGES or sum(sizes) > max(wholes.get(base, 0), SMALL_BYTES):
             self._write(self._whole, batch_id, whole())
-        # What is older than all of the state that a batch, or any later one, can be read from.
+        # Files older than the oldest whole state that is still needed to read any kept batch.
         oldest = self._whole.newest(batch_id - KEPT_BATCHES)
         if oldest is not None:
             self._remove(lambda number: number < oldest)
@@ -77,7 +77,7 @@ class DriverState:
     def begin(self, batch_id: int, values: DriverValues) -> None:
         """Replace any state by this one, as of the end of a batch."""
         self._remove(lambda number: True)
-        # The changes of the next batch name those of the one before.
+        # The next batch's changes refer to the previous file of changes.
         for records in (self._changes, self._whole):
             self._write(records, batch_id, values)
 
@@ -132,7 +132,7 @@ class Checkpoint:
         self.batches.check_beside()
         newest = self.batches.latest_done()[0]
         if newest is not None:
-            self.driver.read(newest)  # Of which no file may be missing
+            self.driver.read(newest)  # No file that it needs may be missing
 
 
 def read_warmth(checkpoint: Path) -> dict[str, Warmth]:

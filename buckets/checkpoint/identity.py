@@ -15,10 +15,10 @@ from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema, KeyFormat
 from buckets.timeline.codec import CODEC_VERSION
 
-if TYPE_CHECKING:  # Workers read terms, and know no job.
+if TYPE_CHECKING:  # Workers read terms but know no job.
     from buckets.config.job import Job
 
-FORMAT = 1  # Of all that a checkpoint holds
+FORMAT = 1  # The format of the whole checkpoint
 _EDGE = "engine.precision.edge"
 _OF_STATE: Sequence[tuple[str, str, Callable[[Any], str]]] = (
     ("engine.shards", "shards", str),

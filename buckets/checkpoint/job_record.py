@@ -24,8 +24,8 @@ class Import:
 
     batch_id: int  # the last batch before it
     made_ms: int  # when it was made, in ms since the epoch
-    checkpoint: str  # whose state it was, as a path
-    shards: int  # how many there are since then
+    checkpoint: str  # the path of the source checkpoint
+    shards: int  # the number of shards since then
     allowed_lateness_ms: int  # since then
 
 

@@ -24,8 +24,8 @@ from buckets.lists.base import Changes, Entry, ListBase, open_base
 from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.stores.location import local_copy
 
-_WHOLE = "whole_crc32"  # Of the file that a version is whole in
-LONGEST_CHAIN = 500  # So many versions may follow each other before a new base is made
+_WHOLE = "whole_crc32"  # The checksum of the file with the whole list
+LONGEST_CHAIN = 500  # The most versions on one base
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class ListVersion:
 
     number: int  # from 1
     base: int  # the version that is written whole, on which it is based
-    entries: int  # how many there are
+    entries: int  # the number of entries
     changed: int  # how many entries differ from the version before
     made_ms: int  # when it was made, in ms since the epoch
     origin: str  # where the list came from
-    position: TopicPosition | None  # how far that has been read; None where it has no positions
+    position: TopicPosition | None  # how far the origin has been read; None if it has no positions
 
 
 class ListVersions:
@@ -174,7 +174,7 @@ class PinnedLists(Mapping[str, ListIndex]):
         return lists_in, (self._versions.checkpoint, dict(self._pinned))
 
 
-_versions_in = lru_cache(maxsize=8)(ListVersions)  # As this process has read them so far
+_versions_in = lru_cache(maxsize=8)(ListVersions)  # As read by this process so far
 
 
 def lists_in(checkpoint: Path, pinned: Mapping[str, int]) -> Lists:

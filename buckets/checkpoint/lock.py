@@ -19,11 +19,11 @@ from buckets.clock import epoch_ms, machine_start
 from buckets.errors import BucketsError, first_line
 from buckets.stores.store_path import PATIENCE_S, StorePath
 
-VALID_S = 15.0  # For how long a lease is good that is not renewed
+VALID_S = 15.0  # How long a lease is valid without renewal
 RENEW_S = 3.0
-MARGIN_S = 5.0  # How long before its end the holder gives it up: what it has begun to write ends meanwhile
+MARGIN_S = 5.0  # How long before its end the holder gives it up, so that running writes end in time
 _LOOK_S = 1.0
-_ANSWER_WITHIN_S = 2.0  # For how long a renewal is waited for, before the next one
+_ANSWER_WITHIN_S = 2.0  # How long a renewal may take before the next attempt
 _LAST_ANSWER_S = 0.5
 
 
@@ -31,10 +31,10 @@ _LAST_ANSWER_S = 0.5
 class LeaseRecord:
     """The content of the lease object."""
 
-    holder: str  # who holds it, a random text of this taking; empty where it was given back
-    epoch: int  # how many have held it
-    process: str  # of the holder, in words
-    life: str  # where the holder runs and which process it is, so that its end can be seen on the same machine
+    holder: str  # a random text for each taking; empty once released
+    epoch: int  # the number of holders so far
+    process: str  # the holder's process, in words
+    life: str  # the holder's machine and process, so that its end is noticed on the same machine
     renewed_ms: int  # when it was renewed, in ms since the epoch
 
     def encode(self) -> bytes:
@@ -70,7 +70,7 @@ class Unwritable(BucketsError):
         super().__init__(f"checkpoint {checkpoint}: cannot be made ({error.strerror}); name another folder")
 
 
-_HELD: set[str] = set()  # The holders of this process that have not let go
+_HELD: set[str] = set()  # Holders in this process that have not released
 
 
 class Lease:
@@ -95,7 +95,7 @@ class Lease:
         taken = None
         while taken is None:
             began_s = time.monotonic()
-            # Its record may be removed meanwhile by a holder that leaves nothing.
+            # Meanwhile a holder may remove its record on release.
             with contextlib.suppress(FileNotFoundError):
                 taken = self._taken()
         (self._record, self._tag), self._lost = taken, None
@@ -143,7 +143,7 @@ class Lease:
                 else:
                     self._object.write_over(replace(record, holder="").encode(), self._tag)
             except OSError:
-                return  # it ends by itself
+                return  # it expires by itself
 
     def _renew_on(self, ending: threading.Event) -> None:
         while not ending.wait(min(RENEW_S, max(0.0, self._until_s - time.monotonic()))):
@@ -159,7 +159,7 @@ class Lease:
     def _renewed(self, record: LeaseRecord) -> LostLease | None:
         """Renew the lease; return the reason if it is lost, else None."""
         began_s, renewed = time.monotonic(), replace(record, renewed_ms=epoch_ms())
-        # Asked once more at the end of its time, for a moment: who was held up for long may have it still.
+        # One last short attempt at its end: a holder that was delayed for long may still have it.
         within_s = min(_ANSWER_WITHIN_S, max(_LAST_ANSWER_S, self._until_s - began_s))
         try:
             tag = self._object.write_over(renewed.encode(), self._tag, within_s)
@@ -227,7 +227,7 @@ def _read(record: StorePath, patience_s: float = PATIENCE_S) -> tuple[LeaseRecor
     return LeaseRecord(**json.loads(data)), tag
 
 
-_MOST_FAULTS = 10  # How often it is tried to make the folder of a lock
+_MOST_FAULTS = 10  # How often creating the folder of a lock is tried
 
 
 class FileLock:
@@ -248,12 +248,12 @@ class FileLock:
                 with contextlib.ExitStack() as stack:
                     file = stack.enter_context(path.open("a+", encoding="utf-8"))
                     _lock(file, self._checkpoint)
-                    # Another start may have been refused in between, and have removed what it had made.
+                    # Meanwhile another start may have been refused, and have removed the file.
                     if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
                         stack.pop_all()
                         self._file = file
             except OSError as error:
-                faults += 1  # Where another start has removed a folder in between, it is made the next time.
+                faults += 1  # If another start has removed a folder meanwhile, the next attempt creates it.
                 if faults == _MOST_FAULTS or not isinstance(error, FileNotFoundError | FileExistsError):
                     raise Unwritable(self._checkpoint, error) from None
         self._file.truncate(0)

@@ -123,7 +123,7 @@ class RecordFiles:
         try:
             yield
         except StoreError:
-            # The record may be whole; it is the store that says what is to be done.
+            # The record may be intact; the store's own error says what to do.
             raise
         except _WRONG as error:
             raise self.damage(file, error) from None
@@ -264,7 +264,7 @@ def crc32_of(file: Path) -> int:
         return zlib.crc32(mapped.read_buffer())
 
 
-OWNER = "_buckets.json"  # The file is there before any table
+OWNER = "_buckets.json"  # Exists before any table
 
 
 class OwnedFolder:
@@ -297,7 +297,7 @@ class OwnedFolder:
 
     def is_of(self, identity: str | None) -> bool:
         """Return whether the folder is this checkpoint's (None: a new one); raises BucketsError if it is another's."""
-        # Looked at before the owner's file, which is there before any table of somebody who starts meanwhile.
+        # Checked before the owner's file, which a concurrent start writes before any table.
         is_somebodys = holds_more_than(self.path, self.owner)
         fault = None
         if self.owner.exists():

@@ -105,7 +105,7 @@ class SourceOffsets:
         return [int(file.name) for file in (self._spark / folder).glob("[0-9]*") if file.name.isdecimal()]
 
     def _write(self, file: Path, content: bytes) -> None:
-        # A checksum of Hadoop's would be that of the content before.
+        # Hadoop's checksum would be that of the old content.
         _checksum_of(file).unlink(missing_ok=True)
         write_whole(file, content)
 

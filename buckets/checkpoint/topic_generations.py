@@ -18,7 +18,7 @@ class TopicPosition(NamedTuple):
     """A place in a topic."""
 
     offset: int  # after the last message that was read
-    topic_id: str = ""  # Kafka's id of the topic: one that was created again has another. Empty where it is not known.
+    topic_id: str = ""  # Kafka's id of the topic, new after each creation; empty if unknown
 
 
 def is_another(known: str, now: str) -> bool:
@@ -38,7 +38,7 @@ class TopicGeneration:
     """A topic during the life of one id."""
 
     topic_id: str  # Kafka's id of it
-    # whether the topic was deleted, and a query that finds its topics by a pattern goes on without it
+    # whether the topic was deleted, and a query that finds topics by a pattern continues without it
     is_gone: bool = False
 
 

@@ -11,7 +11,7 @@ from buckets.events.decoded import PinnedProtobuf, WriterSchema
 from buckets.events.messages import SchemaOf
 from buckets.files import write_first
 
-if TYPE_CHECKING:  # Workers write schemas, and know no job.
+if TYPE_CHECKING:  # Workers write schemas but know no job.
     from buckets.config.job import Job
 
 
@@ -42,7 +42,7 @@ class WriterSchemas:
         write_first(file, self._files.sealed(file, asdict(schema)))
 
 
-_schemas_in = lru_cache(maxsize=8)(WriterSchemas)  # As this process has read them so far
+_schemas_in = lru_cache(maxsize=8)(WriterSchemas)  # As read by this process so far
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from buckets.stores.store_path import StorePath
 
 Action = dict[str, Any]
 LOG = "_delta_log"
-PARTIAL = "_commit_*.json.tmp"  # Files of commits that are being written, as delta-rs calls them too
+PARTIAL = "_commit_*.json.tmp"  # Unfinished commits, named as delta-rs names them
 _PLAIN_READER, _PLAIN_WRITER = 1, 2
-_CHECKING_WRITER = 3  # The first that holds new rows to constraints; later ones change what a file is
+_CHECKING_WRITER = 3  # The first that enforces constraints; later ones change what a file means
 
 
 def is_plain(table: DeltaTable) -> bool:
@@ -118,7 +118,7 @@ def _link(partial: Path, target: Path) -> bool:
     return True
 
 
-_LONGEST_TEXT = 64  # Characters of a least or greatest text; of longer ones the log says nothing
+_LONGEST_TEXT = 64  # Characters of a least or greatest text; the log omits longer ones
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,12 @@ class DataFile:
     """A data file that no commit names yet."""
 
     table: Path  # the folder of its table
-    path: Path  # where it is
-    rows: int  # how many it has
-    size_bytes: int  # how large it is
+    path: Path  # its path
+    rows: int  # its number of rows
+    size_bytes: int  # its size
     written_ms: int  # when it was written, in ms since the epoch
-    statistics: str  # what the log says of its columns, as JSON
-    # by partition column, the value that all of its rows have, None for null; the file itself lacks these columns
+    statistics: str  # the log's statistics of its columns, as JSON
+    # by partition column, the value of all of its rows, None for null; the file itself lacks these columns
     partition: Mapping[str, str | None]
 
     def added(self, data_change: bool) -> Action:
@@ -199,7 +199,7 @@ class _Statistics:
     """Delta's file statistics: row count, nulls, least and greatest values; no ranges of amounts, nothing nested."""
 
     rows: int = 0
-    _ends: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # None where the log does not say them
+    _ends: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # None if the log does not store them
     _nulls: Counter[str] = field(default_factory=Counter)
 
     def add(self, rows: pa.Table) -> None:
@@ -238,7 +238,7 @@ def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
         return (ends["min"], ends["max"]) if max(map(len, ends.values())) <= _LONGEST_TEXT else None
     if column.type == pa.timestamp("us", "UTC"):
         ends = pc.min_max(column.cast(pa.int64())).as_py()
-        # Delta has milliseconds here; what is cut off must not take the greatest below itself.
+        # Delta stores milliseconds here; truncation must not lower the greatest value.
         times = iso_text(ends["min"] // 1000), iso_text(-(-ends["max"] // 1000))
         return None if any(time.endswith("ms") for time in times) else times
     return None

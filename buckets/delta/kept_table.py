@@ -57,7 +57,7 @@ def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
     is_again = False
 
     def append() -> None:
-        # A commit may have been made whose answer was lost.
+        # A commit may have succeeded although its answer was lost.
         nonlocal is_again
         if is_again:
             table.update_incremental()
@@ -94,8 +94,8 @@ def append_if_plain(path: Path | str, application: str, number: int, rows: pa.Ta
     return True
 
 
-_LOOK_S = 10.0  # How often it is looked whether a table in a store is still there
-_MOST_READ = 100  # Commits of others that are read one by one; behind more of them the table is opened anew
+_LOOK_S = 10.0  # How often the existence of a table in a store is checked
+_MOST_READ = 100  # The most commits of others that are read one by one; behind more, the table is reopened
 
 WriteApart = Callable[[pa.Schema], Sequence[DataFile]]
 """Given the columns, writes rows into data files that no commit names yet, and returns these."""
@@ -105,9 +105,9 @@ WriteApart = Callable[[pa.Schema], Sequence[DataFile]]
 class _Head:
     """A table's last known state."""
 
-    version: int  # its newest
+    version: int  # its newest version
     last: int | None  # the number of the application's last append; None before the first
-    columns: pa.Schema | None  # of the table; None where only the library may write it
+    columns: pa.Schema | None  # of the table; None if only the library may write it
 
     def has(self, number: int) -> bool:
         """Return whether the append with this number has been made."""
@@ -136,7 +136,7 @@ class KeptTable:
         head, self._head = self._head, None
         if head is None or not self._is_there(head):
             head = self._open()
-        # What fails leaves no head behind: the next append looks at the table itself.
+        # A failure leaves no state behind: the next append reads the table itself.
         self._head = head if head.has(number) else self._appended(head, number, make, write_apart)
 
     def _is_there(self, head: _Head) -> bool:

@@ -26,7 +26,7 @@ from buckets.moment import ANY_TIME, TimeRange
 
 _ALWAYS_US = (1 << 63) - 1
 _TIME = pa.timestamp("us", "UTC")
-_FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # In ns, as Spark may write them, times end in 2262
+_FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # Spark may write ns, whose range ends in 2262
 
 
 @dataclass(frozen=True, order=True)
@@ -49,10 +49,10 @@ class Order:
 class RowFilter:
     """Which rows are wanted."""
 
-    before: RowPlace | None = None  # only rows that are older than this one; None from the newest on
-    times: TimeRange = ANY_TIME  # the moments that rows may have
-    columns: tuple[str, ...] = ()  # those that `test` looks at
-    # says of rows with these columns which are wanted, as booleans; None of all
+    before: RowPlace | None = None  # only rows older than this one; None: from the newest on
+    times: TimeRange = ANY_TIME  # the range of timestamps
+    columns: tuple[str, ...] = ()  # the columns that `test` needs
+    # given rows with these columns, returns which are wanted, as booleans; None: all
     test: Callable[[pa.Table], pa.Array | pa.ChunkedArray] | None = None
 
 
@@ -61,8 +61,8 @@ class PageOfRows:
     """A page."""
 
     rows: list[tuple[Path, pa.Table]]  # the newest first, each with its table, as a table of one row
-    after: RowPlace | None  # where the next page begins; None where there is nothing older
-    looked_at: int  # how many rows were looked at
+    after: RowPlace | None  # where the next page begins; None if nothing is older
+    looked_at: int  # the number of rows searched
 
 
 def newest_rows(
@@ -74,15 +74,15 @@ def newest_rows(
     full or not.
     """
     files = [file for path in tables if is_table(path) for file in _Source(path, order, wanted).files()]
-    found = dict[RowPlace, _File]()  # The newest that are wanted; a row that was written twice is one
+    found = dict[RowPlace, _File]()  # The newest wanted rows; a row that was written twice appears once
     looked_at, after = 0, None
     for file in sorted(files, key=lambda file: file.to_us, reverse=True):
         if len(found) > most and min(found).time_us > file.to_us:
             break
         rest = RowPlace(file.to_us + 1, "")
         if looked_at >= most_looked_at and (wanted.before is None or rest < wanted.before):
-            # Others of this moment or before may lie in files that are not read; the next page begins there. Where
-            # this one began there too, it goes on to look, or nobody would ever come further.
+            # Unread files may hold other rows of this time or before, so the next page begins there. A page that began
+            # there too reads on, or no page would ever get further.
             after = rest
             found = {place: there for place, there in found.items() if place >= rest}
             break
@@ -142,10 +142,10 @@ class _Source:
         known = [actions[name] if name in actions.column_names else pa.nulls(len(actions)) for name in names]
         ends = [moments.cast(_TIME).cast(pa.int64()).to_pylist() for moments in known]
         for name, least, last in zip(actions["path"].to_pylist(), *ends, strict=True):
-            # The log has milliseconds, and some writers cut off what is beyond them.
+            # The log has milliseconds, and some writers truncate to them.
             greatest = _ALWAYS_US if last is None else last + 999
             if self.may_hold(least, greatest):
-                # Its name may be written as in an address.
+                # Its name may be percent-encoded.
                 path = self.path / name
                 yield _File(self, path if path.exists() else self.path / unquote(name), greatest)
 

@@ -38,8 +38,8 @@ from buckets.stores.location import as_input
 
 SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
 """Files below the first of these sizes are joined with each other, then those below the second, and so on."""
-FEWEST = 32  # How many files of a size, and of a partition, there are before they are joined
-_MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000  # What is joined at once, at most
+FEWEST = 32  # How many files of one size and partition are needed to join them
+_MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000  # The most that is joined at once
 PIECE_BYTES, PIECE_ROWS = 1 << 26, 1024
 """The bytes of rows in memory at once, and the most rows: repetitive text takes little room in a file."""
 _OWN_NAME = re.compile(r"(\w+=\d{4}-\d\d-\d\d/)*[\w.-]+\.parquet")
@@ -122,7 +122,7 @@ def read_pieces(table: Path, files: Sequence[SmallFile], columns: pa.Schema) -> 
 def _read(table: Path, file: SmallFile, columns: pa.Schema) -> Iterator[pa.Table]:
     rows = 0
     try:
-        # Spark writes moments in a form that would be read in ns, which end in 2262.
+        # Spark writes timestamps in a form that would be read as ns, whose range ends in 2262.
         with pq.ParquetFile(as_input(table / file.path), coerce_int96_timestamp_unit="us") as opened:
             for batch in opened.iter_batches(PIECE_ROWS, use_threads=False):
                 rows += len(batch)
@@ -140,7 +140,7 @@ def _files(table: DeltaTable) -> list[SmallFile]:
     names, days = ("modification_time", "path", "size_bytes", "num_records"), table.metadata().partition_columns
     wanted = [*names, *(f"partition.{day}" for day in days)]
     actions = actions.select([name for name in wanted if name in actions.column_names])
-    # As text: a day may be one that Python does not know.
+    # As text: Python may not support the date.
     texts = [field.with_type(pa.string()) if field.name not in names else field for field in actions.schema]
     rows = actions.cast(pa.schema(texts)).to_pylist()
     files = []
@@ -203,13 +203,13 @@ APPENDS = 2 * FEWEST
 """The number of appends after which a table is checked, and the fewest commits between two log checkpoints."""
 MOST_APPENDS = 4 * APPENDS
 """The number of appends that ends a pause of the thread, so that joining keeps pace with appending."""
-_MOST_JOINS = 8  # How often files of a table are joined in a row
+_MOST_JOINS = 8  # The most joins in a row for a table
 _ACTIONS_A_COMMIT = 50
 """A checkpoint contains the whole log, so it waits for one commit per this many entries of the last one."""
-DEFAULT_KEEP_MS = DAY_MS  # How long versions are kept where neither the settings nor the table say it
-_REST = 20  # How many times as long as it has worked the thread rests
+DEFAULT_KEEP_MS = DAY_MS  # How long versions are kept if neither the settings nor the table say it
+_REST = 20  # The thread rests this many times as long as it has worked
 _AGAIN_AFTER_S = 60.0
-_LOOKS = 24  # How often within the time for which versions are kept it is looked whether some have expired
+_LOOKS = 24  # How often expired versions are looked for within the time for which versions are kept
 _KEPT = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
 _INTERVAL = re.compile(r"interval \d+ (nano|micro|milli)?second(s)?|interval \d+ (minute|hour|day|week)s?")
 """Intervals that deltalake parses; with any other text it keeps versions for a week."""
@@ -233,7 +233,7 @@ def set_retention(path: Path, keep_ms: int | None) -> None:
         if is_understood(table) and any(there.get(name) != value for name, value in wanted.items()):
             table.alter.set_table_properties(wanted)
 
-    # A commit fails where the table is another one by now, perhaps by this very change, whose answer was lost.
+    # A commit fails if the table has changed meanwhile, perhaps by this very change, whose answer was lost.
     tried(path, change)
 
 
@@ -267,7 +267,7 @@ def expire(path: Path, keep_ms: int) -> None:
     open_table(path).cleanup_metadata()
     oldest_ms = epoch_ms() - keep_ms
     for partial in (path / LOG).glob(PARTIAL):
-        # A commit that is finished meanwhile has taken its file along.
+        # A commit that was finished meanwhile has renamed its file.
         with contextlib.suppress(FileNotFoundError):
             if partial.stat().st_mtime_ns // 1_000_000 < oldest_ms:
                 partial.unlink()
@@ -352,17 +352,17 @@ class Upkeep:
         """Do what a table needs; return whether that succeeded."""
         if not (path / LOG).exists():
             return True
-        faults: dict[str, str] = {}  # By the reason, what stays undone for it
+        faults: dict[str, str] = {}  # By reason, the work that it prevents
 
         def do(without: str, work: Callable[[Path], None]) -> None:
             try:
                 work(path)
-            except BaseException as error:  # what panics in deltalake is no Exception
+            except BaseException as error:  # panics in deltalake are not Exceptions
                 faults.setdefault(first_line(error), without)
 
         if self._appends[path] >= APPENDS:
             self._appends[path] = 0
-            # The checkpoint first: with it the rest is cheap.
+            # The checkpoint comes first: it makes the rest cheap.
             do("no checkpoint of its log is written", write_checkpoint)
             if self._is_compacting:
                 do("small files stay", self._join)

@@ -22,7 +22,7 @@ from buckets.stores.store_path import PATIENCE_S, StoreError, is_mistaken, retri
 T = TypeVar("T")
 _ADDRESS = re.compile(r"(s3a?|gs|abfss?):/")
 _OF_STORE = re.compile(r"object store|Generic \w+ error", re.IGNORECASE)
-_WITHIN_S = 0.3  # For how long a log that is listed while it is written to may show a commit and not the one before it
+_WITHIN_S = 0.3  # How long a log listed during writes may show a commit without the one before it
 
 
 def open_table(path: Path | str) -> DeltaTable:
@@ -121,7 +121,7 @@ def _whole(path: Path | str) -> Iterator[None]:
         message = f"table {path}: cannot be opened ({first_line(error)[:200]}); see who may read and write there"
         raise BucketsError(message) from error
     except DeltaError as error:
-        # The rest of the text are addresses in a native library.
+        # The rest of the text is addresses in a native library.
         reason = first_line(error).removeprefix("Kernel error: ")[:200]
         message = (
             f"table {path}: its log, {path}/_delta_log, cannot be read ({reason}): one of its files is cut, "
@@ -130,7 +130,7 @@ def _whole(path: Path | str) -> Iterator[None]:
         raise BucketsError(message) from error
 
 
-_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow sorts and takes no views
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow cannot sort or take views
 
 
 def query(table: DeltaTable | Path | str, sql: str, named: str, remedy: str = "") -> pa.Table:
@@ -171,9 +171,9 @@ def readable(named: str, remedy: str = "") -> Iterator[None]:
         yield
     except Outage:
         raise
-    except BucketsError as damaged:  # names its table, and the log
+    except BucketsError as damaged:  # it names its table and the log
         raise BucketsError(damaged.message + advice) from None
-    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
+    except Exception as error:  # deltalake raises plain exceptions for missing or broken files
         message = f"{named}: the table cannot be read ({first_line(error)}){advice}"
         raise BucketsError(message) from None
 

@@ -22,7 +22,7 @@ from buckets.stores.store_path import StorePath
 class Read:
     """What is new since a feed was last read."""
 
-    # how far a topic has been read; None where nothing has come, and for feeds without positions
+    # how far a topic has been read; None if nothing has come, and for feeds without positions
     position: TopicPosition | None = None
 
 
@@ -38,10 +38,10 @@ class RuleRead(Read):
 class ListRead(Read):
     """New contents or changes of a list."""
 
-    whole: ListBase | None = None  # the whole list, of a feed that reads it so; None where nothing has changed
-    changes: dict[str, Entry | None] = field(default_factory=dict)  # of a feed that reads changes
-    form: KeyForm | None = None  # what the keys of those changes are made of; None: the same as before
-    faults: list[str] = field(default_factory=list)  # what could not be read, each in one line; the list stays as it is
+    whole: ListBase | None = None  # the whole list, from feeds that read it whole; None without a change
+    changes: dict[str, Entry | None] = field(default_factory=dict)  # from feeds that read changes
+    form: KeyForm | None = None  # the form of the keys in those changes; None: the same as before
+    faults: list[str] = field(default_factory=list)  # faults of reading, one line each; the list stays as it is
 
 
 R = TypeVar("R", bound=Read)
@@ -85,7 +85,7 @@ class RuleFeed(Feed[RuleRead]):
 T = TypeVar("T")
 SETTLED_S = 0.3
 """How long a changed file must stay unchanged before it is read, so that no half-written file is read."""
-LOOK_EVERY_S = 1.0  # How often a table, or a file in an object store, is looked at
+LOOK_EVERY_S = 1.0  # How often a table, or a file in an object store, is checked
 Fingerprint = tuple[tuple[str, int, int, int, int], ...]
 """For each file: name, modification time, size, inode, and time of the last change of owner or mode (times in ns)."""
 
@@ -108,7 +108,7 @@ class WatchedFiles(Generic[T]):
         self._every_s = LOOK_EVERY_S if is_log or isinstance(path, StorePath) else 0.0
         self._first: T | None = None
         self._taken: Fingerprint = ()  # What was read
-        self._seen: Fingerprint | None = None  # What was there at the last look
+        self._seen: Fingerprint | None = None  # What the last look found
         self._seen_s = self._looked_s = 0.0
 
     @property

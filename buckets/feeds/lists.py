@@ -97,7 +97,7 @@ class ListBook:
                 continue
             try:
                 self._take(name, read)
-            except Exception as error:  # Whatever it is, such as a full disk, it must be seen, and is tried again.
+            except Exception as error:  # Any fault, such as a full disk, must become visible, and is retried.
                 self._untaken[name] = read
                 self._report(name, kind_and_line(error))
             else:

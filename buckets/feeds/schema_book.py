@@ -50,7 +50,7 @@ class SchemaBook:
         self._check, self._say = check, say
         self._known = KnownSchemas(job.checkpoint)
         files = [job.schema_path, *([] if job.protobuf_path is None else [job.protobuf_path])]
-        # Where one lies in a store, both are looked at as often as that one.
+        # If either is in a store, both are checked as rarely as that one.
         looked_at = next((file for file in files if isinstance(file, StorePath)), files[0])
         self._file = WatchedFiles(looked_at, job.with_schema_of_now, lambda _: files)
         self._changed: Job | None = None
@@ -77,7 +77,7 @@ class SchemaBook:
             self._changed, self.fault = None, error.message
             self._say(f"the event schema stays as it is: {error.message}")
         if "protobuf" in self.job.settings.source.registered.values():
-            # Fields keep the numbers that they have in the schemas of messages of earlier batches.
+            # Fields keep their numbers from the schemas of earlier batches' messages.
             before = self.terms.protobuf or PinnedProtobuf()
             pinned = self._known.add_to(before, self.job)
             if pinned != before:

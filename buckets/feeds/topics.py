@@ -34,10 +34,10 @@ R = TypeVar("R", bound=Read)
 class WatchedTopic(ABC, Feed[R]):
     """Collects the contents of a topic's messages until `read` takes them."""
 
-    blank: Callable[[], R]  # Nothing new, to which messages add what they say
+    blank: Callable[[], R]  # Builds an empty result, to which messages are added
     what: str  # What the topic changes
-    setting = ""  # What an error about the topic begins with
-    caught_up_within_s = CAUGHT_UP_WITHIN_S  # How long a start waits until the end of the topic is reached
+    setting = ""  # The start of an error about the topic
+    caught_up_within_s = CAUGHT_UP_WITHIN_S  # How long a start waits for the topic's end
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class WatchedTopic(ABC, Feed[R]):
             raise BucketsError(message)
         self._follower.start(position)
         with self._lock:
-            # Known even if there is no message at all: what comes after this start is not history.
+            # Determined even without any message: what comes after this start is not history.
             self._read.position = self._follower.position
 
     @property
@@ -106,7 +106,7 @@ class WatchedTopic(ABC, Feed[R]):
         with self._lock:
             try:
                 self._take(self._read, message, place)
-            except Exception as error:  # Whatever it is, this message must not hold up the next one for ever.
+            except Exception as error:  # Whatever the fault, this message must not hold up the next one.
                 self._refuse(self._read, message, place, first_line(error))
             self._read.position = message.after
 
@@ -184,14 +184,14 @@ def _shown(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", errors="backslashreplace")
 
 
-MOST_FAULTS = 20  # So many messages that are not valid are reported one by one between two looks
+MOST_FAULTS = 20  # The most invalid messages reported one by one between two looks
 
 
 class ListTopic(WatchedTopic[ListRead]):
     """A feed of the changes of a list in a topic."""
 
     what = "a list"
-    # A topic of a million entries is read in less, also on a busy machine.
+    # A topic of a million entries takes less, even on a busy machine.
     caught_up_within_s = 600.0
 
     def __init__(
@@ -205,7 +205,7 @@ class ListTopic(WatchedTopic[ListRead]):
         self.blank, self._form = partial(ListRead, form=form), form
         super().__init__(kafka, topic, on_remark)
         if form != TEXT_KEYS:
-            # Entries that were read under other keys are read again.
+            # Entries read under the old form of keys are read again.
             self.origin += f", {form.parts} columns, {form.match}"
 
     def _take(self, read: ListRead, message: TopicMessage, place: str) -> None:

@@ -54,7 +54,7 @@ def unwritable(folder: Path, error: OSError) -> BucketsError:
 
 
 _COMPILE_WITHIN_S, _SHOWN = 300, 300
-_MADE = (2026, 1, 1, 0, 0, 0)  # When its entries were made, as they say: the same sources are the same bytes
+_MADE = (2026, 1, 1, 0, 0, 0)  # The time stamped on its entries, so that the same sources give the same bytes
 
 
 def pyspark_jars() -> Path | None:
@@ -223,7 +223,7 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
     """Run Ivy in the workspace, where it puts the jars into `jars`; its output is kept if it fails."""
     (workspace / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
-    # Relative paths: `[` and `(` in the name of a folder are patterns to Ivy.
+    # Relative paths: Ivy takes `[` and `(` in a folder's name for patterns.
     ivy = next((pyspark_jars() or Path()).glob("ivy-*.jar"), None)
     if ivy is None:
         message = (

@@ -31,19 +31,19 @@ from buckets.kafka.faults import (
 )
 
 Place = tuple[int, str]  # Partition and topic
-CALL = "buckets-call"  # The header by which what a call has written is known again
+CALL = "buckets-call"  # The header that identifies what a call has written
 _POLL_S = 0.1
 _AT_ONCE = 1_000
 _LOOK_EVERY_S = 1.0
 _LOOK_WITHIN_S = 0.5
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _CALL_BYTES = 16
-_AGAIN_AT_ONCE = {"fetch.error.backoff.ms": 50}  # What was idle does not wait to ask again
+_AGAIN_AT_ONCE = {"fetch.error.backoff.ms": 50}  # An idle consumer does not pause before the next fetch
 _PRODUCER: dict[str, str | int | bool] = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 0,
-    # Keys go to the partitions to which other clients send them.
+    # Keys go to the same partitions as from other clients.
     "partitioner": "murmur2_random",
     "reconnect.backoff.max.ms": 1_000,
 }
@@ -55,7 +55,7 @@ class NotWritten(NamedTuple):
     """Why a payment was not written to its topic."""
 
     reason: str  # in one line
-    is_too_large: bool  # whether it never will, as the topic takes none of its size
+    is_too_large: bool  # whether it can never be written, because the topic refuses its size
 
 
 class CallLog:
@@ -180,7 +180,7 @@ class CallLog:
                 else:
                     self._take(consumer, reading, at, ended)
                     self._not_read = None
-            except Exception as error:  # Whatever it is, it is told, and tried again
+            except Exception as error:  # Whatever the fault, it is reported and retried
                 self._not_read = error.message if isinstance(error, BucketsError) else kind_and_line(error)
                 if consumer is not None:
                     consumer.close()

@@ -18,7 +18,7 @@ ATTEMPT_S = 1.0
 AGAIN_AFTER_S = 0.05
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _TLS = (KafkaError._SSL,)
-_AT_ONCE = (*_LOGIN, *_TLS)  # Faults that do not go away by themselves
+_AT_ONCE = (*_LOGIN, *_TLS)  # Faults that do not pass by themselves
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _UNREACHABLE = (
     KafkaError._TRANSPORT,
@@ -29,7 +29,7 @@ _UNREACHABLE = (
     KafkaError._RESOLVE,
 )
 _PASSING = (
-    # A broker that starts, stops or hands over, or a quorum or replicas that are incomplete.
+    # A broker that starts, stops or hands over, or an incomplete quorum or replica set.
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -53,7 +53,7 @@ _PASSING = (
     KafkaError.STALE_CTRL_EPOCH,
     KafkaError.THROTTLING_QUOTA_EXCEEDED,
     KafkaError.UNKNOWN_LEADER_EPOCH,
-    # The brokers no longer know the producer, as after a crash with loss; they will know a new one.
+    # The brokers no longer know the producer, as after a crash with loss; they will accept a new one.
     KafkaError._FATAL,
     KafkaError._FENCED,
     KafkaError.DUPLICATE_SEQUENCE_NUMBER,
@@ -62,7 +62,7 @@ _PASSING = (
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.PRODUCER_FENCED,
     KafkaError.UNKNOWN_PRODUCER_ID,
-    # Messages that waited in a client that was given up.
+    # Messages that waited in an abandoned client.
     KafkaError._PURGE_INFLIGHT,
     KafkaError._PURGE_QUEUE,
 )
@@ -98,11 +98,11 @@ def consumer_settings(kafka: KafkaSettings) -> dict[str, str | int]:
 
 _FOLLOWING: dict[str, str | int | bool] = {
     "enable.auto.commit": False,
-    # Where to begin is decided by those who follow: nothing is skipped in silence.
+    # Followers decide where to begin: nothing is skipped silently.
     "auto.offset.reset": "error",
-    # Says when the end is reached, also where compaction has removed the last messages before it.
+    # Reports the end even if compaction has removed the last messages before it.
     "enable.partition.eof": True,
-    # A message is delivered the moment it is written.
+    # A message is delivered as soon as it is written.
     "fetch.wait.max.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
 }

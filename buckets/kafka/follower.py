@@ -54,7 +54,7 @@ class Fault:
     """Why a topic cannot be followed at the moment."""
 
     reason: str  # in one line
-    since_s: float  # since when, by the steady clock
+    since_s: float  # since when, by the monotonic clock
     text: str  # reason, topic and time of day, in one line
 
     def check(self, patience_ms: int, what: str) -> None:
@@ -130,7 +130,7 @@ class Follower:
             try:
                 consumer = consumer or self._open()
                 self._read(consumer)
-            except Exception as error:  # Whatever it is, it must be seen, and is tried again.
+            except Exception as error:  # Whatever the fault, it must become visible, and is retried.
                 self._note(error.message if isinstance(error, BucketsError) else kind_and_line(error))
             if consumer is not None:
                 consumer.close()
@@ -164,7 +164,7 @@ class Follower:
     def _read(self, consumer: Consumer) -> None:
         looked_s = time.monotonic()
         while not self._stopping.is_set():
-            # `poll` returns a message as soon as it is there; `consume` would wait for more.
+            # `poll` returns a message as soon as it arrives; `consume` would wait for more.
             message = consumer.poll(POLL_S)
             for next_message in [] if message is None else [message, *consumer.consume(AT_ONCE, 0)]:
                 self._on_message(next_message)
@@ -189,7 +189,7 @@ class Follower:
         else:
             raise explain(error, self._kafka, f"reading topic {self._topic}")
         if error is not None or offset + 1 >= self._end:
-            # Everything in the topic is taken, and it is followed from here on.
+            # The end of the topic is reached, and it is followed from here.
             self._caught_up.set()
             if self.fault is not None:
                 self.fault = None

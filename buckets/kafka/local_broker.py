@@ -49,11 +49,11 @@ _PROPERTIES = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "CLIENTS",
-    # Relative to the folder, where it runs: this is a list with commas, and a folder's name may contain some.
+    # Relative to the folder, where it runs: this is a comma-separated list, and the folder's name may contain commas.
     "log.dirs": "data",
-    # Topics are created on purpose, with the partitions that they need.
+    # Topics are created explicitly, with the partitions that they need.
     "auto.create.topics.enable": "false",
-    # One node: internal topics have one replica, and need not many partitions.
+    # One node: internal topics have one replica, and need few partitions.
     "default.replication.factor": "1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -63,11 +63,11 @@ _PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
-    # A consumer begins at once, and a broker that was killed comes back sooner.
+    # A consumer begins at once, and a killed broker returns sooner.
     "group.initial.rebalance.delay.ms": "0",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # Nothing is removed because it is old: event times are often in the past.
+    # Nothing is deleted by age: event times are often in the past.
     "log.retention.ms": "-1",
     # The default takes half of the heap.
     "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
@@ -151,7 +151,7 @@ class LocalBroker:
             raise BucketsError(message)
         self._check_folder()
         jars = broker_jar_paths(say) if say else broker_jar_paths()
-        # What native libraries unpack stays in the folder, even if the broker is killed.
+        # Unpacked native libraries stay in the folder, even if the broker is killed.
         options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", self._mark]
         java = [str(find_java()), *options, "-cp", os.pathsep.join(map(str, jars))]
         self._write_properties()
@@ -252,7 +252,7 @@ class LocalBroker:
 
     def _format(self, java: Sequence[str]) -> None:
         """Format the folder for data, including one whose formatting was interrupted."""
-        (self.folder / "data" / "bootstrap.checkpoint").unlink(missing_ok=True)  # Kafka would keep half of one
+        (self.folder / "data" / "bootstrap.checkpoint").unlink(missing_ok=True)  # Kafka would keep an incomplete one
         command = [*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", self._properties.name]
         succeeded, output = run_java(command, self.folder, FORMAT_WITHIN_S)
         with self.log.open("ab") as log:

@@ -24,12 +24,12 @@ from buckets.outputs.messages import BinaryFormat, schema_text
 ANSWER_WITHIN_S = 5.0
 PAUSES_S = (0.1, 0.3, 1.0)
 """Pauses before each retry of a registry that does not answer; after the last the batch begins anew."""
-NO_SUBJECT = "buckets-is-there"  # A subject that is asked for only to see whether a registry answers
+NO_SUBJECT = "buckets-is-there"  # A subject requested only to see whether a registry answers
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _LARGEST_BYTES = 32 * 2**20
 _LOGIN = (401, 403)
 _DONE, _MISSING, _CONFLICT, _INVALID, _BUSY, _FAILED = 200, 404, 409, 422, 429, 500
-_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403  # What registries say with 404
+_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403  # The registry's error codes under HTTP 404
 _MOST_REFERENCES = 500
 
 
@@ -244,7 +244,7 @@ def _object_of(content: bytes) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-KINDS: Mapping[str, str] = {"avro": AVRO, "protobuf": PROTOBUF}  # How registries name the formats of results
+KINDS: Mapping[str, str] = {"avro": AVRO, "protobuf": PROTOBUF}  # The registry's names for the formats of results
 
 
 class OutputSchemas:

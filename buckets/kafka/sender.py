@@ -23,16 +23,16 @@ from buckets.rule_tests.given_events import written_events
 ROOM_S = 0.05
 GIVEN_UP_WITHIN_S = 1.0
 _PRODUCER: dict[str, str | int | bool] = {
-    # The client itself neither repeats nor reorders, and all replicas have a message before it counts.
+    # The client neither repeats nor reorders, and a message counts only once all replicas have it.
     "enable.idempotence": True,
     "acks": "all",
-    # Keys go to the partitions to which Java's clients send them, and calls.
+    # Keys go to the same partitions as from Java's clients and from calls.
     "partitioner": "murmur2_random",
-    # What is sent goes when `flush` is called, so that the messages of a small batch can be one request.
+    # Messages leave when `flush` is called, so that a small batch can be one request.
     "linger.ms": 5,
     "queue.buffering.max.messages": 1_000_000,
     "compression.type": "lz4",
-    # How large a message may be is for its topic to say: the client allows as much as it can.
+    # The topic decides how large a message may be: the client allows as much as it can.
     "message.max.bytes": 1_000_000_000,
 }
 
@@ -64,7 +64,7 @@ class Sender:
             try:
                 self._client.produce(topic, key.encode(), written, headers)
             except BufferError:
-                # The broker has been away for so long that there is no more room.
+                # The broker has been away for so long that the queue is full.
                 self.serve(ROOM_S)
             except KafkaException as error:
                 self._give_up()
@@ -91,7 +91,7 @@ class Sender:
 
     def _give_up(self) -> None:
         self._client.producer.purge()
-        # A client ends, with its threads, once it has reported what became of every message.
+        # A client and its threads end once it has reported on every message.
         self._client.producer.flush(GIVEN_UP_WITHIN_S)
         self._client = _Client(self._kafka, self._settings)
 
@@ -108,7 +108,7 @@ class _Client:
         self.producer.produce(topic, value, key, headers=named, on_delivery=self._on_delivery)
 
     def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        # A fault that does not go away by itself says more than one that may, such as that of a later message.
+        # A permanent fault is more informative than one that may pass, such as that of a later message.
         if error is not None and (self.failed is None or (may_pass(self.failed) and not may_pass(error))):
             self.failed = error
 
@@ -131,10 +131,10 @@ INTENDED = "intended_ms"  # Header: when a message was due, in ms since the epoc
 FASTEST = 1_000_000
 _WAKE_S = 0.05
 _ROOM = {
-    # Room for all that becomes due while the broker does not answer, so that the schedule holds.
+    # Room for everything due while the broker does not answer, so that the schedule holds.
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
-    # Each goes when it is due.
+    # Each leaves when it is due.
     "linger.ms": 0,
 }
 _NS = 1_000_000_000
@@ -172,12 +172,12 @@ def paced_produce(
         message = f"rate: {rate:g} messages a second; the limits are more than 0 and {FASTEST:,}: choose one in between"
         raise BucketsError(message)
     Broker(kafka).check_topics([topic])
-    # No message is sent again: each waits for as long as an outage may last.
+    # No message is sent again: each waits as long as an outage may last.
     patience = max(kafka.outage_patience, kafka.delivery_timeout)
     patient = kafka.model_copy(update={"delivery_timeout": patience})
     sender = Sender(patient, f"writing to topic {topic}", _ROOM)
     stop = stop or threading.Event()
-    # Each is due by its number, so that no error adds up.
+    # Due times follow from numbers, so that no error accumulates.
     due = zip((int(number * _NS / rate) for number in count()), messages, strict=False)
     # The two clocks are read once, so that a step of the wall clock moves no due time.
     wall_ns, steady_ns = time.time_ns(), time.monotonic_ns()

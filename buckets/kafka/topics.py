@@ -49,7 +49,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
         partitioned.append(settings.verdicts.topic)
     wanted = [NewTopic(topic, partitions, _BROKERS_DEFAULT) for topic in partitioned]
     if rules.topic is not None:
-        # Changes of rules need one order, and the last change of each rule is kept for ever.
+        # Rule changes need one order, and the last change of each rule is kept forever.
         wanted.append(NewTopic(rules.topic, 1, _BROKERS_DEFAULT, config={"cleanup.policy": "compact"}))
         wanted += [NewTopic(topic, 1, _BROKERS_DEFAULT) for topic in (rules.rejected, rules.exported)]
     lists = [of_list.topic for of_list in settings.lists.values() if of_list.topic is not None]
@@ -73,12 +73,12 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
         except TookTooLong:
             raise unreachable(kafka, f"making topic {topic}") from None
         except KafkaException as error:
-            # Somebody else may have made it since we looked.
+            # Another process may have created it meanwhile.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise explain(error.args[0], kafka, f"making topic {topic}") from None
         else:
             made.append(topic)
-    # Brokers learn of a topic a moment after it is made.
+    # Brokers learn of a new topic after a moment.
     deadline_s = time.monotonic() + MADE_WITHIN_S
     while not {topic.topic for topic in missing} <= broker.partitions().keys():
         if time.monotonic() > deadline_s:

@@ -30,7 +30,7 @@ class Entry:
     """The entry of a key in a list."""
 
     values: Mapping[str, str] = field(default_factory=lambda: _NO_VALUES)  # what can be looked up, by name
-    # from which event time on it does not count any more, in ms since 1970; None: it always counts
+    # the event time from which on it no longer counts, in ms since 1970; None: it always counts
     until_ms: int | None = None
     author: str = ""  # who wrote it
     reason: str = ""  # why
@@ -42,7 +42,7 @@ class Entry:
         return record | {name: text for name in ("author", "reason") if (text := getattr(self, name))}
 
 
-Changes = Mapping[str, Entry | None]  # By key, its entry from now on; None where it is removed
+Changes = Mapping[str, Entry | None]  # By key, its new entry; None if it is removed
 
 
 _HASH: Final = "hash"
@@ -53,7 +53,7 @@ _FIXED: Final = {
     "author": pa.large_string(),
     "reason": pa.large_string(),
 }
-EMPTY_IF_NULL: Final = ("author", "reason")  # Columns in which null and the empty text mean the same
+EMPTY_IF_NULL: Final = ("author", "reason")  # Columns in which null equals the empty text
 _VALUE: Final = "value:"
 _PROBE: Final = "probe"
 """The hash of a known text, stored with the hashes to reject a file whose hashes were computed differently."""
@@ -61,7 +61,7 @@ _PROBE: Final = "probe"
 
 def hashes_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     """Return a hash of each key, uint64 `(keys,)`, the same in every process."""
-    from pandas.util import hash_array  # takes long to import, and is needed only where there are lists
+    from pandas.util import hash_array  # slow to import, and needed only for lists
 
     texts = np.asarray(keys.to_pylist(), object)
     hashes: npt.NDArray[np.uint64] = hash_array(texts, categorize=False)
@@ -107,7 +107,7 @@ class ListBase:
 
     table: pa.Table  # of `entries_table`, sorted by the hash of the key, each column in one piece
     hashes: npt.NDArray[np.uint64]  # uint64 `(entries,)`, ascending
-    form: KeyForm = TEXT_KEYS  # what its keys are made of
+    form: KeyForm = TEXT_KEYS  # the form of its keys
 
     @classmethod
     def of(cls, table: pa.Table, form: KeyForm = TEXT_KEYS) -> "ListBase":
@@ -161,7 +161,7 @@ class ListBase:
         rows = np.searchsorted(self.hashes, hashes)
         open_keys = np.arange(len(keys))
         while len(open_keys):
-            # Those whose row has their hash; the others are not there.
+            # Rows with an equal hash; other keys are missing.
             at = rows[open_keys]
             inside = at < len(self)
             inside[inside] = self.hashes[at[inside]] == hashes[open_keys[inside]]
@@ -206,7 +206,7 @@ def open_base(path: str) -> ListBase:
         return ListBase.of(entries, KeyForm(**keys["form"]))
     hashes = table[_HASH].chunk(0).to_numpy() if len(table) else np.zeros(0, np.uint64)
     base = ListBase(entries, hashes, KeyForm(**keys["form"]))
-    # Told by the file, since they would have to be read from all of its keys.
+    # Stored in the file, since computing them would read all of its keys.
     vars(base)["prefixes"] = frozenset((version, bits) for version, bits in keys["prefixes"])
     return base
 

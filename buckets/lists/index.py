@@ -20,7 +20,7 @@ from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, table_of
 from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, networks_around, prefixes_of
 from buckets.printable import counted
 
-MOST_CHANGES: Final = 2_000  # With more changes than this, and more than one in fifty entries, a base is made of them
+MOST_CHANGES: Final = 2_000  # With more changes than this, and more than one per fifty entries, a new base is made
 _SHARE: Final = 50
 
 
@@ -28,8 +28,8 @@ _SHARE: Final = 50
 class ListIndex:
     """A list that finds keys."""
 
-    base: ListBase  # the whole list as it was once
-    changes: Changes = field(default_factory=dict)  # what has changed since
+    base: ListBase  # the whole list at some earlier time
+    changes: Changes = field(default_factory=dict)  # the changes since
 
     @classmethod
     def of(cls, entries: Mapping[str, Entry], form: KeyForm = TEXT_KEYS) -> "ListIndex":
@@ -65,7 +65,7 @@ class ListIndex:
         rows = self.base.find(pa.array(list(self.changes), pa.large_string()))
         kept[rows[rows >= 0]] = False
         new = {key: entry for key, entry in self.changes.items() if entry is not None}
-        # One of them may have values that the other lacks.
+        # Either may have values that the other lacks.
         tables = [self.base.table.filter(pa.array(kept)), table_of(new)]
         table = pa.concat_tables(tables, promote_options="default")
         return ListIndex(ListBase.of(table, self.form))
@@ -133,8 +133,8 @@ class _LookedUp:
     index: ListIndex  # the list
     codes: Int64s  # int64 `(rows,)`, each row's key; 0 where it is null
     is_null: Flags  # bool `(rows,)`
-    rows: Int64s  # int64 `(keys,)`, the key's row in the base; -1 where that does not count
-    changed: Mapping[int, Entry]  # by the number of a key, its entry since the base
+    rows: Int64s  # int64 `(keys,)`, the key's row in the base; -1 if missing or replaced
+    changed: Mapping[int, Entry]  # by key number, its entry since the base
 
     @classmethod
     def of(cls, index: ListIndex, keys: pa.Array) -> "_LookedUp":
@@ -193,7 +193,7 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
     gone[at[~new]] = False
     changes: dict[str, Entry | None] = {}
     if index.changes:
-        # What has changed since the base is compared one by one.
+        # Changes since the base are compared one by one.
         keys = list(index.changes)
         texts = pa.array(keys, pa.large_string())
         places = read.find(texts)

@@ -41,7 +41,7 @@ def _octets() -> pa.Array:
 class KeyForm:
     """What the keys of a list consist of."""
 
-    parts: int = 1  # columns of a key; 0 where that is not known, of a list without columns and entries
+    parts: int = 1  # columns of a key; 0 if unknown, in a list without columns and entries
     match: Match = "text"
 
     def read(self, written: str) -> str:
@@ -130,7 +130,7 @@ def network_texts(written: pa.Array) -> pa.Array:
 def prefixes_of(networks: pa.Array | Collection[str]) -> frozenset[Prefix]:
     """Return the prefixes of a list's networks."""
     if isinstance(networks, pa.Array):
-        # Its last four characters have the prefix of each network.
+        # The last four characters contain each network's prefix length.
         is_ipv6 = pc.match_substring(networks, ":")
         ends = {6: networks.filter(is_ipv6), 4: networks.filter(pc.invert(is_ipv6))}
         tails = {version: pc.unique(pc.utf8_slice_codeunits(texts, -4)).to_pylist() for version, texts in ends.items()}
@@ -165,7 +165,7 @@ def networks_around(addresses: pa.Array, prefixes: Iterable[Prefix]) -> Iterator
 
 
 def _address_text(version: int, number: int) -> str:
-    if version == 6 and number >> 48:  # below, C writes a part of it as IPv4
+    if version == 6 and number >> 48:  # for smaller numbers C writes a part as IPv4
         return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, "big"))
     return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))
 

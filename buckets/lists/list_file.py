@@ -164,7 +164,7 @@ def _csv_rows(path: Path) -> pa.Table:
     except FileNotFoundError:
         message = f"list {path}: no such file; check the path"
         raise BucketsError(message) from None
-    except StoreError:  # it says what is to be done
+    except StoreError:  # its own message says what to do
         raise
     except (pa.ArrowInvalid, OSError) as error:
         message = f"list {path}: cannot be read as CSV ({first_line(error)}); write a header and a line for each entry"

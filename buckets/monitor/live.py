@@ -28,8 +28,8 @@ from buckets.monitor.query_news import JobCounts, QueryNews, QueryWatch
 from buckets.rules.rule_set import RuleSet
 from buckets.stores.store_path import StoreError, StorePath
 
-NEAR = 0.8  # Somebody is told when so much of what there is has been taken
-LITTLE_MEMORY = 0.05  # Somebody is told when less than this part of the memory is left
+NEAR = 0.8  # Report when this share of a resource is used
+LITTLE_MEMORY = 0.05  # Report when less than this share of the memory is free
 GIB = 1 << 30
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -62,7 +62,7 @@ def _memory() -> Iterator[tuple[int, int, str]]:
     """Yield the free and the total memory and whose it is, as far as known."""
     limit, taken = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
     if limit is not None and taken is not None:
-        # Pages of files are given back when they are needed.
+        # The page cache is released when memory is needed.
         yield limit - taken + (_field(_CGROUP / "memory.stat", "inactive_file") or 0), limit, "container"
     left, total = (_field(PROC / "meminfo", name) for name in ("MemAvailable:", "MemTotal:"))
     if left is not None and total:
@@ -141,9 +141,9 @@ def read_live(checkpoint: Path) -> Live | None:
 
 
 EVERY_S = 0.5
-STORE_EVERY_S = 5.0  # How often the file is written in an object store, which asks money for each time
+STORE_EVERY_S = 5.0  # How often the file is written to an object store, which charges for each write
 PROCESSES_EVERY_S = 10.0
-MOST_WAITING = 1_000  # Finished batches that wait to be counted: more of them mean that the counting thread hangs
+MOST_WAITING = 1_000  # Finished batches that wait to be counted: with more, the counting thread must be hanging
 
 
 class LiveStatus:
@@ -182,7 +182,7 @@ class LiveStatus:
         self._fault: str | None = None
         self._counts = JobCounts()
         self._moments, self._hour = RecentMoments(), LastHour()
-        # What the last run has kept of its last hour, if that can be read.
+        # The last hour of the previous run, if it is readable.
         with contextlib.suppress(BucketsError):
             before = read_live(checkpoint)
             self._hour = LastHour([] if before is None else recorded_hour(before.data))
@@ -242,7 +242,7 @@ class LiveStatus:
             fault = kind_and_line(error)
             if fault != self._fault:
                 self._fault = fault
-                # A failure to tell anyone must not end this thread either.
+                # A failed report must not end this thread either.
                 with contextlib.suppress(Exception):
                     self._on_remark(f"what `buckets watch` shows is not complete: {fault}")
             return False
@@ -263,7 +263,7 @@ class LiveStatus:
         if ended_ms is None and time.monotonic() - self._shown_s < self._show_every_s:
             return
         self._shown_s = time.monotonic()
-        # A full disk must not end the job: readers see how old the file is.
+        # A full disk must not end the job: readers see the file's age.
         with contextlib.suppress(OSError):
             show_whole(self._path, seal_json(status))
 

@@ -31,7 +31,7 @@ def weighted_quantiles(values: Int64s, weights: Float64s, shares: Sequence[float
     """
     order = np.argsort(values)
     up_to = np.cumsum(weights[order])
-    # The sum itself is rounded: a share that is met but for that is met.
+    # The sum is rounded: a share that is reached up to rounding counts as reached.
     wanted = np.asarray(shares) * up_to[-1] * (1 - 1e-12)
     return [int(value) for value in values[order][np.searchsorted(up_to, wanted)]]
 
@@ -41,9 +41,9 @@ class BatchReport:
     """A finished batch."""
 
     account: BatchAccount  # its accounts
-    scored_s: float  # how long it took from its rules to its results
-    written_s: float  # how long the sink took
-    # its alerts, without those of a shard and group that are more than `scored_batch.SMALL_BYTES`
+    scored_s: float  # the time from its rules to its results
+    written_s: float  # the time of the sink
+    # its alerts in payloads, one per shard and group, of up to `scored_batch.SMALL_BYTES`
     alerts: tuple[pa.Table, ...]
     written_ms: int  # when its results had been written, in ms since the epoch
 
@@ -95,7 +95,7 @@ class LastMinute:
             batches.popleft()
         span_s = min(MINUTE_MS, max(now_ms - (self._began_ms or now_ms), 1)) / 1000
         events = sum(batch.events for batch in batches)
-        by_second = [0] * math.ceil(span_s)  # The oldest first
+        by_second = [0] * math.ceil(span_s)  # Oldest first
         for batch in batches:
             ago_s = (now_ms - batch.written_ms) // 1000
             if 0 <= ago_s < len(by_second):
@@ -184,7 +184,7 @@ class LastHour:
 
 
 State = Literal["unknown", "keeps up", "slow", "falls behind", "catches up"]
-SLOW_MS = 5_000  # From which delay on a job that keeps up is called slow
+SLOW_MS = 5_000  # The delay from which a job that keeps up is called slow
 _MOMENT_MS, _MOST = 3 * SECOND_MS, 100
 """Batches within this time are merged into one moment, and this many moments are kept: five minutes or more."""
 _FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 3, 8, 20 * SECOND_MS
@@ -192,9 +192,9 @@ _FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 3, 8, 20 * SECOND_MS
 _LIKELY_ENOUGH = ((1.0, 1.0), (0.5, 1.65), (0.0, 3.0))
 """Relative growth of a trend, and how significant it must then be, in standard deviations: three doubling values
 suffice, or many that grow little."""
-_LEAST_SLOPE = 0.05  # Where a job falls behind, a twentieth of what comes is not done at least
-_BUSY = 0.7  # A job that has nothing to do for more than the rest of its time could do more, so it is not behind
-_BACKLOG_S = 60  # A lag of so many seconds of work that does not get less is one that the job does not work off
+_LEAST_SLOPE = 0.05  # A job that falls behind leaves at least a twentieth of its input undone
+_BUSY = 0.7  # A job that is idle for more than the rest of its time has capacity left, so it is not behind
+_BACKLOG_S = 60  # A lag of this many seconds of work that does not shrink is not being worked off
 
 
 class Moment(NamedTuple):
@@ -212,12 +212,12 @@ class Moment(NamedTuple):
 class Pace:
     """How a job keeps up with its input."""
 
-    state: State = "unknown"  # `slow` keeps up too, with a delay of `SLOW_MS` or more that stays
-    delay_ms: int | None = None  # how late results are now; None where the source does not say when events came
-    batch_ms: int = 0  # how long a batch takes
-    busy: float = 0.0  # the share of the time in which a batch was at work
-    done_per_s: float = 0.0  # events that are done a second
-    come_per_s: float | None = None  # those that come; None where that does not follow
+    state: State = "unknown"  # `slow` keeps up too, with a constant delay of `SLOW_MS` or more
+    delay_ms: int | None = None  # the current delay of results; None if the source has no event times
+    batch_ms: int = 0  # the duration of a batch
+    busy: float = 0.0  # the share of time in which a batch was running
+    done_per_s: float = 0.0  # events processed per second
+    come_per_s: float | None = None  # events arriving per second; None if unknown
 
 
 class RecentMoments:

@@ -48,7 +48,7 @@ def _offsets(reported: Any) -> dict[Partition, int] | None:
     return {(topic, name): int(at) for topic, offsets in parts.items() for name, at in offsets.items()} or None
 
 
-OTHER = "other"  # Under this name everything is counted for which there was no room
+OTHER = "other"  # The name that counts everything for which there was no room
 
 
 class BoundedCounts:
@@ -89,26 +89,26 @@ class Histogram:
         return {"bounds": list(self._bounds), "counts": list(self._counts), "sum": self._sum}
 
 
-MOST_PARTITIONS = 500  # Of so many partitions the lag is told one by one; of all others together
+MOST_PARTITIONS = 500  # The partitions whose lag is reported one by one; the others are summed
 
 
 @dataclass(frozen=True)
 class QueryNews:
     """Spark's report on a query at a moment."""
 
-    # by partition, how many messages wait to be taken in; None where Spark does not say
+    # by partition, how many messages wait; None if Spark does not report it
     behind: Mapping[Partition, int] | None = None
     is_idle: bool = False  # whether its source was asked and had nothing new
     state: Mapping[str, int] = field(default_factory=dict)  # bytes of the state store, in memory and on the disk
-    # by Spark's name, how long the phases of its latest batch took
+    # by Spark's name, the durations of its latest batch's phases
     phases_s: Mapping[str, float] = field(default_factory=dict)
-    fills: Sequence[Mapping[str, Any]] = ()  # how far the history of rules is filled in, each as `FillStatus.to_json`
-    # how many alerts were delivered to it, wait and were given up; empty where there is none
+    fills: Sequence[Mapping[str, Any]] = ()  # the progress of backfills, each as `FillStatus.to_json`
+    # how many alerts were delivered to it, wait and were given up; empty without a webhook
     webhook: Mapping[str, int] = field(default_factory=dict)
-    # `name` and `version` of the event schema of the next batch, and in `fault` why its file is not taken as it is by
-    # now; empty where it is not followed
+    # `name` and `version` of the event schema of the next batch, and in `fault` why its file is not accepted
+    # now; empty if it is not followed
     schema: Mapping[str, Any] = field(default_factory=dict)
-    # how many topics have come since the start that the source's pattern matches; None without one
+    # how many topics matching the source's pattern have appeared since the start; None without a pattern
     topics_appeared: int | None = None
 
     @classmethod
@@ -156,7 +156,7 @@ class QueryWatch:
             return
         try:
             self.news = self._ask()
-        except Exception:  # Whoever is asked may be away, for instance between two starts of a query.
+        except Exception:  # The query may be unavailable, for instance between two starts.
             self.news = QueryNews()
         if self.news.is_idle:
             self.idle_ms = epoch_ms()
@@ -172,7 +172,7 @@ _ORDER = ("source_order", "source", "position", "rule_id")
 _READ = [*_SHOWN, "key", "value", "source_order", "source", "position"]
 STATES = {ALERTS: "live", HELD_ALERTS: "held", SHADOW_ALERTS: "trial"}
 """What an alert counts as, by its output."""
-MOST_RULES, MOST_GROUPS = 200, 200  # So many rules and groups are counted one by one
+MOST_RULES, MOST_GROUPS = 200, 200  # The rules and groups that are counted one by one
 BATCH_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 DELAY_BOUNDS_S = (0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 _TOTALS = ("batches", "events", "malformed", "skipped", "rounded", "dead_letters", "alerts", "held_alerts")
@@ -185,7 +185,7 @@ class JobCounts:
     def __init__(self) -> None:
         self._minute = LastMinute()
         self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
-        self._unshown: list[BatchReport] = []  # Batches that may have later ones
+        self._unshown: list[BatchReport] = []  # Batches that later ones may follow
         self._totals = Counter(dict.fromkeys(_TOTALS, 0))
         self._groups = BoundedCounts(MOST_GROUPS)
         self._rules = BoundedCounts(MOST_RULES)

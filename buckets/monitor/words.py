@@ -26,7 +26,7 @@ from buckets.stores.store_path import StorePath
 
 Status = dict[str, Any]
 FALLS_BEHIND, CATCHES_UP, SLOW = "falls behind", "catches up", "slow"
-_WAITS = 0.5  # A job that is at work for less of the time waits for its trigger, and not for its work
+_WAITS = 0.5  # A job that is busy for a smaller share of time waits for its trigger, not for its work
 
 
 def never_ran(conf: Path, checkpoint: Path) -> str:
@@ -130,8 +130,8 @@ def clock_text(time_ms: int) -> str:
 
 
 LOOK_EVERY_S, LOOK_INTO_STORE_EVERY_S = 10.0, 60.0
-_LOOK_SHARE = 20  # Looking takes at most one part in so many of the time, however many files there are
-_SETTLED_MS = 60_000  # A hidden file that has not changed for so long is no longer being written
+_LOOK_SHARE = 20  # The inverse of the share of time spent looking, however many files there are
+_SETTLED_MS = 60_000  # A hidden file that has not changed for this long is no longer being written
 
 
 class Taken(NamedTuple):
@@ -155,7 +155,7 @@ class TakenFiles:
         lists = [file for file in self._folder.glob("[0-9]*") if file.suffix in ("", ".compact")]
         numbered = ((int(file.stem), file) for file in lists if file.stem.isdecimal())
         newer = sorted((entry for entry in numbered if entry[0] > self._last), key=lambda entry: entry[0])
-        # A list that holds all earlier ones stands for them, and they may be gone.
+        # A compacted list replaces all earlier ones, which may be gone.
         whole = [number for number, file in newer if file.suffix == ".compact"]
         for number, file in newer:
             if number >= max(whole, default=-1):
@@ -234,7 +234,7 @@ class FileWatch:
             self._taken.read()
         with contextlib.suppress(OSError):
             for path, reason in passed_over(self._folder, self._subfolders):
-                # An object of a store is not there before it is whole.
+                # An object of a store appears only when it is complete.
                 changed_ms = 0 if isinstance(path, StorePath) else modified_ms(path)
                 if changed_ms is not None and now_ms - changed_ms >= settled_ms:
                     self._name(path, reason)

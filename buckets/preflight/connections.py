@@ -151,12 +151,12 @@ def _names_in_rows(schema: WriterSchema) -> list[str]:
     return [field.name for field in fields_of_rows(fields)]
 
 
-_ROWS_LOOKED_AT = 1000  # Rows of a source of which times are looked at
+_ROWS_LOOKED_AT = 1000  # The rows of a source whose times are checked
 ANSWER_WITHIN_S = 5.0  # How long brokers may take to answer
 _FILES_LOOKED_AT = 5
 
 
-_Look = tuple[str, str, Callable[[], str]]  # A thing, where it is, and what looks at it
+_Look = tuple[str, str, Callable[[], str]]  # A thing, its place, and its check
 
 
 def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = lambda thing: None) -> Iterator[Answer]:
@@ -212,7 +212,7 @@ def _source_files(path: Path, job: Job, source: FileSource) -> str:
     try:
         told = _looked_at(next(arrivals, None), job, f"events {begun}")
     except BucketsError:
-        open_event_file(begun, job.event_schema, source.file_format)  # Says how a file is laid out, if that is why.
+        open_event_file(begun, job.event_schema, source.file_format)  # Explains the file's layout, if that is why.
         raise
     return "; ".join([counted(len(files), "file"), *gone, *told])
 
@@ -226,7 +226,7 @@ def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
         except MissingColumn as error:
             faults.append(error)
         except BucketsError:
-            continue  # A job makes dead letters of what cannot be read.
+            continue  # A job turns unreadable rows into dead letters.
     if faults and not opened:
         raise faults[0]
     gone = lacking(opened, job.event_schema, first_rule_set(job.rules).named_fields) if opened else ""

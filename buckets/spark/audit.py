@@ -54,7 +54,7 @@ def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSetting
     def make(table: Table) -> None:
         properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
         properties |= retention(settings.keep_versions)
-        # Delta compares the location with its own form of it, which has no `..` in it.
+        # Delta compares the location with its normalised form, which contains no `..`.
         escaped = str((folder.tables / table.name).resolve()).replace("`", "``")
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS delta.`{escaped}` ({', '.join(map(_column_sql, table.columns))}) USING delta "
@@ -77,36 +77,36 @@ def _literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-MESSAGES_A_BATCH = 100_000  # The most that one batch takes: all of it passes through the driver
+MESSAGES_A_BATCH = 100_000  # The most messages in a batch: all of them pass through the driver
 
 
 @dataclass(frozen=True)
 class Audit:
     """What an audit keeps, where, and how often it runs."""
 
-    kafka: KafkaSettings  # how Kafka is reached
+    kafka: KafkaSettings  # how to reach Kafka
     topics: Mapping[str, str]  # by topic, the name of its table
     selection: TopicSelection  # which topics are read
     folder: AuditFolder  # checkpoint and tables
     settings: AuditSettings  # how often tables are written, and how they are kept short
-    identity: str  # of the checkpoint; with a batch's number it makes a write happen once
-    guard: TopicGuard  # sees that the topics are still the same
-    job: JobSettings  # whose topics they are
-    tables: Mapping[str, Table]  # those that are kept, by name
+    identity: str  # of the checkpoint; with a batch's number it makes each write happen once
+    guard: TopicGuard  # checks that the topics are still the same
+    job: JobSettings  # the settings of the topics' job
+    tables: Mapping[str, Table]  # the tables to keep, by name
 
 
 @dataclass(frozen=True)
 class AuditListener:
     """Callbacks of a running audit."""
 
-    # called after each batch with its number, what became of its messages, and how long it took, in s
+    # called after each batch with its number, what happened to its messages, and its duration in s
     on_batch: Callable[[int, WrittenMessages, float], None] = lambda batch_id, written, duration_s: None
-    # called when Kafka or a store does not answer and is waited for
+    # called during an outage of Kafka or a store
     on_outage: Callable[[Outage], None] = lambda outage: None
-    say: Callable[[str], None] = lambda line: None  # told a line when a start is tried again
-    # called when the query fails in the background; the end of `audit_beside` raises the same
+    say: Callable[[str], None] = lambda line: None  # receives a line when a start is retried
+    # called when the query fails in the background; the end of `audit_beside` raises the same error
     on_failure: Callable[[Exception], None] = lambda error: None
-    # told if the lease of a checkpoint in a store is lost; must see that nothing more is written
+    # called if the lease of a checkpoint in a store is lost; must ensure that nothing more is written
     on_lost: Callable[[LostLease], None] = give_up
 
 
@@ -179,14 +179,14 @@ class AuditQuery:
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
         started_s = time.perf_counter()
-        new = self._audit.guard.begin_batch(batch_id)  # Topics that the pattern has found since the last batch
+        new = self._audit.guard.begin_batch(batch_id)  # Topics found by the pattern since the last batch
         if new:
             self._topics |= dict.fromkeys(new, TRANSACTIONS)
             self._audit.folder.keep_topics(self._topics)
             self._reader = self._new_reader()
         named = {"timestamp": PUBLISHED_AT, "timestampType": TIMESTAMP_TYPE}
         messages = messages.withColumnsRenamed(named).select(MESSAGE_COLUMNS.names)
-        # One task a core, not one a partition of each topic.
+        # One task per core, not one per partition of each topic.
         messages = messages.coalesce(self._spark.sparkContext.defaultParallelism)
         read = messages.mapInArrow(self._reader, self._read_columns).toArrow()
         self._audit.guard.check()

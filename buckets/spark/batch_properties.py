@@ -47,7 +47,7 @@ def set_batch(
         FILLS: json.dumps(list(fills.items())),
         SPILL: json.dumps([str(spill[0]), spill[1]]),
     }
-    # One call of the JVM, and not five
+    # One JVM call instead of five
     state_tasks(context, "setProperties")(context._jsc, "\0".join(chain.from_iterable(properties.items())))
 
 

@@ -88,7 +88,7 @@ def patience_of(
         if of_store is not None or kafka is None:
             return of_store
         if guard is not None and (_has(text, _GONE) or _has(text, _LOST)):
-            # Messages may be missing because their topic is another one now.
+            # Messages may be missing because their topic was created again.
             try:
                 guard.check()
             except NewTopic as error:

@@ -38,11 +38,11 @@ from buckets.events.parquet_rows import as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
 from buckets.spark.arrow_types import from_arrow_type, to_arrow_schema, to_arrow_type
 
-SLICE_ROWS = 100_000  # Rows of a slice, at most
-_SLICE_BYTES = 128 << 20  # Bytes of its rows, at most and about, whatever the size of a value
-ROW = "row"  # A column of arrivals that holds the whole rows, where they are wanted beside features
-_PLACE_BITS, _ROW_BITS = 43, 27  # Of a position: the place of a row, which is the number of its task, and its own there
-_LAST_BITS = 63 - _PLACE_BITS  # and of the last number of the order
+SLICE_ROWS = 100_000  # The most rows in a slice
+_SLICE_BYTES = 128 << 20  # About the most bytes in its rows, however large single values are
+ROW = "row"  # The column of arrivals that holds whole rows, if they are wanted beside features
+_PLACE_BITS, _ROW_BITS = 43, 27  # Bits of a position: the place (task number and row number), and the row number
+_LAST_BITS = 63 - _PLACE_BITS  # and the bits of the last order number
 _PLACES = (1 << _PLACE_BITS) - 1
 UInt64s = npt.NDArray[np.uint64]
 
@@ -186,11 +186,11 @@ def quoted(name: str) -> str:
 class FrameArrivals:
     """Converts the travelling columns of a DataFrame to arrivals (`buckets.events.arrivals`), inside the tasks."""
 
-    fields: Mapping[str, int]  # by field of events, the number of its column
-    whole: int  # how many columns of the DataFrame there are, which come first
-    orders: int  # how many columns the order has, which come last
-    arrange: Arrange  # what arranges rows by these
-    what: str  # what the order is, in words
+    fields: Mapping[str, int]  # field name to the number of its column
+    whole: int  # how many columns of the DataFrame come first
+    orders: int  # how many order columns come last
+    arrange: Arrange  # computes places from the order columns
+    what: str  # the order, in words
     has_rows: bool  # whether whole rows are wanted beside features
 
     def __call__(self, batches: Iterable[pa.RecordBatch], schema: EventSchema) -> Iterator[pa.RecordBatch]:

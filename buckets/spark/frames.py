@@ -65,7 +65,7 @@ from buckets.spark.worker import settle
 
 _Given = tuple[EngineSettings, tuple[Rule, ...], EventSchema, Lists]
 _FEWEST_SHARDS = 8
-SLICE_BITS = 24  # Of the number of a slice within its partition
+SLICE_BITS = 24  # Bits for the number of a slice within its partition
 _KEY_TYPES = {"string": StringType, "long": IntegralType}
 """By attribute type, the column types whose values are equal exactly when the keys made from them are equal."""
 
@@ -183,7 +183,7 @@ def _beside(rows: pa.Table, table: FeatureTable, scored: BatchResults) -> Iterat
 def _shared_keys(work: _Work, frame: DataFrame) -> list[str]:
     """Return the columns that are part of every group's key and whose values distinguish these keys."""
     schema, groups = work.scorer.schema, work.rule_set.groups
-    names = Counter(name.casefold() for name in frame.columns)  # Spark tells no capitals apart.
+    names = Counter(name.casefold() for name in frame.columns)  # Spark ignores case in names.
     return [
         field.name
         for field in frame.schema
@@ -303,7 +303,7 @@ def read_input(
 def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> DataFrame:
     """Return the shards' results beside the rows of each slice, as rows of `SENT`, each slice in one partition."""
     shards = work.scorer.engine.shards
-    # All columns come back beside features; of outputs those are enough that are read.
+    # Features return with all columns; outputs need only those that are read.
     schema = None if work.scorer.features else work.scorer.schema
     names, rows = in_order(frame, order_by, partial(by_percentiles, shards), schema)
     scored = work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
@@ -322,7 +322,7 @@ def in_order(
     remain.
     """
     order = order_columns(frame, order_by, hashed := hash_of_all(frame))
-    own_name = max(frame.columns, key=len) + "_hash"  # which no column has
+    own_name = max(frame.columns, key=len) + "_hash"  # no column has this name
     ordered = dealt(frame, order).select("*", hashed.alias(own_name))
     ordered = ordered.sortWithinPartitions(*order, quoted(own_name))
     *numbers, hash_name = numbered_names(len(frame.columns) + 1)
@@ -355,7 +355,7 @@ def by_percentiles(parts: int, frame: DataFrame, order: Sequence[Column]) -> Dat
     """
     first = order[0]
     kinds = {f"Column<'{field.name}'>": field.dataType for field in frame.schema}
-    if not isinstance(kinds.get(repr(first)), NumericType | DatetimeType):  # Or it is an expression, or descending.
+    if not isinstance(kinds.get(repr(first)), NumericType | DatetimeType):  # An expression, or descending.
         return frame.repartitionByRange(parts, *order)
     bounds = frame.select(F.percentile_approx(first, [part / parts for part in range(1, parts)])).scalar()
     passed = (first > F.get(bounds, F.lit(bound)) for bound in range(parts - 1))

@@ -20,7 +20,7 @@ from buckets.spark.slice_scoring import SENT, Payloads, Slice, SliceScoring, bat
 from buckets.spark.worker import settle
 
 _OF_SYSTEM = re.compile(r"Error: .*\[errno (\d+)\] ([^:\n]+)", re.IGNORECASE)
-_TASKS_A_CORE = 4  # Tasks that read pieces, and that complete them, for each core of the session
+_TASKS_A_CORE = 4  # Tasks per core of the session, for reading pieces and for completing them
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def score_archive(
     fanned = session.range(0, count, 1, tasks).mapInArrow(work.fan_out, from_arrow_schema(SENT))
     like = pieces.settings(0)
     scored = work.scored(fanned, like.terms.engine.shards, like.kept)
-    # All of them are asked: what was filled in is made here once, and tasks on this machine find it.
+    # Settings of all pieces are requested here: fills are computed once, and tasks on this machine find them.
     if any([pieces.settings(number).rule_set.needs_driver_state for number in range(count)]):  # noqa: C419
         tasks = 1
     try:

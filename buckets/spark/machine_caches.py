@@ -27,8 +27,8 @@ from buckets.engine.storage.key import Array, MemoryPart
 from buckets.spark.session_folder import OWN_FILE, PRIVATE, SHARDS
 from buckets.state.live_log import HELD, SEGMENTS, CacheNumbers, PrivateCaches, ShardCache
 
-MARK = "mark"  # The file of a folder that is not an array
-IS_KNOWN = hasattr(os, "posix_fallocate")  # Whether this system can promise room in a file
+MARK = "mark"  # The one file in a folder that is not an array
+IS_KNOWN = hasattr(os, "posix_fallocate")  # Whether this system can reserve space for a file
 
 
 class MappedMemory:
@@ -94,7 +94,7 @@ class MappedMemory:
             os.truncate(self._folder / part.name, _in_pages(part, kept))
             array = self._arrays[part.name] = self._map(part, kept)
         except OSError:
-            self.has_failed = True  # what was mapped has these rows still
+            self.has_failed = True  # the existing mapping still has these rows
         return array
 
     def _map(self, part: MemoryPart, rows: int) -> Array:
@@ -115,7 +115,7 @@ def _in_pages(part: MemoryPart, rows: int) -> int:
     return -(-rows * part.row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-MARK_VERSION = 1  # Of the mark, and of what the numbers in the arrays say
+MARK_VERSION = 1  # The format of the mark, and of the numbers in the arrays
 _DIRTY, _CLEAN = b"\0", b"\1"
 _CHECK_BYTES = 4
 _LARGEST_MARK = 1 << 16
@@ -214,8 +214,8 @@ def _check(text: bytes) -> bytes:
     return zlib.crc32(text).to_bytes(_CHECK_BYTES, "little")
 
 
-OF_EXECUTOR = "SPARK_LOCAL_DIRS"  # That in which Spark tells a worker the folders of its executor, which go with it
-MOST_MAPPED = 64  # Of how many shards a worker leaves the files mapped between batches: each takes some descriptors
+OF_EXECUTOR = "SPARK_LOCAL_DIRS"  # Where Spark names a worker its executor's folders, which go with the executor
+MOST_MAPPED = 64  # The most shards whose files stay mapped between batches, since each takes some descriptors
 
 
 class MachineCaches:

@@ -37,8 +37,8 @@ def go_on_in_new_topics(
     offsets = SourceOffsets(folder.checkpoint)
 
     def give_up(batch_id: int) -> None:
-        # Its number is used up: tables that have it take no more under it. Messages without an id that are in
-        # their table already are not read again; others are, and those that are repeats are dropped by their id.
+        # The number is used up: tables that have it accept nothing more under it. Messages without an id that are in
+        # their table already are not read again; others are, and repeats among them are dropped by their id.
         written = _written_with(folder.tables / TRANSACTIONS, TRANSACTIONS, identity) == batch_id
         moved = {topic: end for topic, end in offsets.end(batch_id).items() if topics.get(topic) == TRANSACTIONS}
         offsets.move(batch_id + 1, offsets.before(batch_id) | (moved if written else {}))
@@ -84,7 +84,7 @@ def _go_on(
     """
     unfinished = offsets.unfinished
     renewed, gone = guard.renewed(), guard.gone()
-    lost = guard.lost([] if unfinished is None else offsets.end(unfinished))  # Gone before anything of them was read
+    lost = guard.lost([] if unfinished is None else offsets.end(unfinished))  # Gone before any of it was read
     if not (renewed or gone or lost):
         say("no topic was created again or is gone; --new-topic changes nothing")
         return

@@ -50,7 +50,7 @@ from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 from buckets.webhook.spool import Spool
 
-if TYPE_CHECKING:  # What only some jobs have is imported where they do.
+if TYPE_CHECKING:  # Modules for optional features are imported where they are used.
     from buckets.kafka.topic_guard import TopicGuard
     from buckets.webhook.delivery import Delivery
 
@@ -60,14 +60,14 @@ class Listener:
     """Callbacks of a running job."""
 
     on_batch: Callable[[BatchReport], None] = lambda report: None  # called after each batch
-    # called with changes of rules that are not made
+    # called with refused changes of rules
     on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None
-    # called when Kafka or a store does not answer and is waited for
+    # called during an outage of Kafka or a store
     on_outage: Callable[[Outage], None] = lambda outage: None
-    # told a line when files or rows arrive out of order, and when something besides the query goes wrong, or is well
-    # again: following the rules, keeping their history
+    # receives a line when files or rows arrive out of order, and when something besides the query fails or recovers:
+    # following the rules, keeping their history
     say: Callable[[str], None] = lambda line: None
-    on_phase: Callable[[str], None] = lambda line: None  # told what comes next while the query starts, in a few words
+    on_phase: Callable[[str], None] = lambda line: None  # receives a few words about each step while the query starts
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class PreparedJob:
     job: Job  # its configuration
     identity: str  # of its checkpoint
     carried_over: str | None  # settings that have changed since the last start, in words
-    lock: Lock  # of the checkpoint, which is held; the query releases it when it has ended
-    protobuf: PinnedProtobuf | None = None  # by what values in Protobuf are read; None of all others
+    lock: Lock  # of the checkpoint; the query releases it at its end
+    protobuf: PinnedProtobuf | None = None  # the schemas that decode Protobuf values; None for other formats
 
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
         """Return the job's query, not yet started."""

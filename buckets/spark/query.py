@@ -52,12 +52,12 @@ from buckets.spark.windows import COLUMNS, PRODUCED, FanOut, Score, both_stages
 from buckets.spark.worker import freeze_loaded, settled
 from buckets.state.layer import Bounds
 
-if TYPE_CHECKING:  # What only some jobs have.
+if TYPE_CHECKING:  # Modules for optional features.
     from buckets.backfill.backfills import Backfills
     from buckets.kafka.topic_guard import TopicGuard
     from buckets.webhook.delivery import Delivery
 
-DRIVER_BYTES = 1 << 26  # Payloads of a batch up to this size come to the driver; it is some 80,000 alerts
+DRIVER_BYTES = 1 << 26  # Payloads of a batch up to this total size come to the driver, about 80,000 alerts
 _SIZES = {"memory_bytes": "memoryUsedBytes", "disk_bytes": "rocksdbSstFileSize"}
 
 
@@ -66,25 +66,25 @@ class Scoring:
     """What to score, with what, and where the results go."""
 
     arrivals: ArrivalStream  # the source
-    terms: Terms  # what decides the results of batches, besides their rules, as they are at the start
+    terms: Terms  # what determines the results of batches besides the rules, as of the start
     checkpoint: Checkpoint  # records of batches
     lock: Lock  # of the checkpoint, held until the query has ended
     book: RuleBook  # the rules of each batch
     sink: Sink  # where results go
     state: StateSettings = field(default_factory=StateSettings)  # how much memory the state's log and caches take
-    partitions: int | None = None  # over how many a new checkpoint spreads its shards; None: as the session has it
+    partitions: int | None = None  # over how many a new checkpoint spreads its shards; None: as in the session
     session: Mapping[str, str] = field(default_factory=dict)  # what the session needs while the query starts
-    patience: Patience = field(default_factory=Patience)  # what is done about faults of Kafka
+    patience: Patience = field(default_factory=Patience)  # how long to wait in outages
     # checks that batches arrive in order; None where the source has no order across them
     order: ArrivalOrder | None = None
-    backfills: "Backfills | None" = None  # what fills in the history of rules; None where there is no archive
-    guard: "TopicGuard | None" = None  # sees that the source topic is still the same; None of other sources
-    archive: ArchiveWriter | None = None  # where what has arrived is kept; None where it is not
-    upkeep: Sequence[Upkeep] = ()  # what looks after tables while batches run
-    delivery: "Delivery | None" = None  # what hands over alerts to a webhook; None where there is none
-    schemas: SchemaBook | None = None  # what follows the event schema; None where it stays as it is
-    times: TimeNotes | None = None  # tells what is to be known of event times; None where nobody is told
-    # opens the source of a job again, which may have other columns by now; None where it stays as it is
+    backfills: "Backfills | None" = None  # fills the history of rules; None without an archive
+    guard: "TopicGuard | None" = None  # checks that the source topics are still the same; None for other sources
+    archive: ArchiveWriter | None = None  # archives arrivals; None without an archive
+    upkeep: Sequence[Upkeep] = ()  # maintain tables while batches run
+    delivery: "Delivery | None" = None  # delivers alerts to a webhook; None without one
+    schemas: SchemaBook | None = None  # follows the event schema; None if it is fixed
+    times: TimeNotes | None = None  # reports remarks about event times; None if nobody listens
+    # reopens the job's source, whose columns may have changed; None if they are fixed
     reopen: Callable[[], ArrivalStream] | None = None
 
 
@@ -107,11 +107,11 @@ class ScoringQuery:
         self._driver = DriverStore(scoring.checkpoint.driver)
         self._spilled = spill_folder(scoring.checkpoint.path)
         self._state_folder = str(state_folder(scoring.checkpoint.path))
-        self.state_sizes = Counter[str]()  # of the state's stores after the latest batch, by Spark's names
+        self.state_sizes = Counter[str]()  # sizes of the state stores after the latest batch, under Spark's names
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
-        self._beside = ThreadPoolExecutor(1, "topics of a batch")  # What a batch need not wait for at once
-        self._has_process = False  # Whether nobody else has things in this process that may become garbage
+        self._beside = ThreadPoolExecutor(1, "topics of a batch")  # For work that a batch does not wait for at once
+        self._has_process = False  # Whether the process is the query's own: no other code's garbage is frozen
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         scoring, is_first = self._scoring, self._query is None
@@ -119,7 +119,7 @@ class ScoringQuery:
             self._arrivals = scoring.reopen()
         fan_out, arrived = FanOut(self._arrivals.normalise, scoring.archive is not None), self._arrivals.frame
         score, produced = Score(self._bounds), from_arrow_schema(PRODUCED)
-        if self._partitions == 1:  # One task does a whole batch, without a shuffle: least delay, one core.
+        if self._partitions == 1:  # One task runs the whole batch without a shuffle: least delay, one core.
             both = partial(both_stages, fan_out, score)
             frame = arrived.coalesce(1).mapInArrow(partial(settled, both), produced)
         else:

@@ -47,11 +47,11 @@ _DAMAGED_STATE = (
 """What Spark reports when a state file is damaged."""
 _UNREADABLE = re.compile(r"Encountered error while reading file (.+?)\.\s+SQLSTATE")
 _NO_DESCRIPTORS = "Too many open files"
-LONGEST_RETRY_S = 60.0  # The longest pause between two starts of a query; each is twice as long as the one before
-MOST_REOPENED = 3  # How often a source is opened again for other columns before a batch has to be done
+LONGEST_RETRY_S = 60.0  # The longest pause between two starts of a query; each pause is twice the previous one
+MOST_REOPENED = 3  # How often a source is reopened for changed columns before a batch must succeed
 _TABLE_CHANGED = "[DELTA_SCHEMA_CHANGED"
 """What Spark reports when a Delta table's columns have changed: the query must be restarted to read them."""
-WAITING = "Waiting for "  # How the status of a query begins whose trigger is done: its sources have answered
+WAITING = "Waiting for "  # The start of an idle query's status: its sources have answered
 Batch = Callable[[DataFrame, int], None]
 
 
@@ -71,18 +71,18 @@ class SlowStart(BucketsError):
 class Patience:
     """What a query waits for, and for how long."""
 
-    outage_s: float = 0.0  # for how long a broker that does not answer is waited for
-    # what says a fault in one line, given Spark's text of it; None where neither Kafka nor a store has a part in it
+    outage_s: float = 0.0  # how long to wait for a broker that does not answer
+    # explains a fault in one line, given Spark's text; None if neither Kafka nor a store is involved
     explain: Callable[[str], BucketsError | None] = lambda text: None
-    # called when one of them does not answer and is waited for
+    # called during an outage of either
     on_outage: Callable[[Outage], None] = lambda outage: None
-    # for how long Python workers that do not answer are started again; counted anew after each batch
+    # how long to restart Python workers that do not answer; counted anew after each batch
     start_s: float = START_PATIENCE_MS / 1000
-    stall_s: float = STALL_PATIENCE_MS / 1000  # for how long nothing may get done in a batch
-    # how long the running batch may take to end once a signal asks for it
+    stall_s: float = STALL_PATIENCE_MS / 1000  # how long a batch may show no progress
+    # how long the running batch may take to end after a signal
     shutdown_s: float = SHUTDOWN_WITHIN_MS / 1000
-    store_s: float = STORE_PATIENCE_MS / 1000  # for how long an object store that does not answer is waited for
-    # told a line when a start is tried again, when nothing gets done, and when a batch is abandoned
+    store_s: float = STORE_PATIENCE_MS / 1000  # how long to wait for an object store that does not answer
+    # receives a line when a start is retried, when nothing progresses, and when a batch is abandoned
     say: Callable[[str], None] = lambda line: None
 
 

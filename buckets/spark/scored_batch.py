@@ -68,7 +68,7 @@ def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produce
     return run_as_second_job(session, pieces, work)
 
 
-SMALL_BYTES = 1 << 18  # Who watches a batch is shown alerts of payloads up to this size
+SMALL_BYTES = 1 << 18  # Observers of a batch see the alerts in payloads up to this size
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ class ScoredBatch:
 
     account: BatchAccount  # its accounts
     rule_set: RuleSet  # its rules
-    terms: Terms  # what decides its results besides its rules
-    rows: Sequence[Produced]  # what came out: payloads, and where those lie that are too large for the driver
-    session: SparkSession  # of Spark, for what executors do with the latter
-    arrived: Sequence[ArrivedRows] = ()  # what each task has read; empty where nothing is archived
-    has_files: bool = False  # whether something of it lies in files, which go when it is written
-    state: Counter[str] = field(default_factory=Counter)  # sizes of the state's stores, summed, by Spark's names
+    terms: Terms  # what determines its results besides its rules
+    rows: Sequence[Produced]  # the results: payloads, and the locations of those too large for the driver
+    session: SparkSession  # the Spark session, in which executors process the latter
+    arrived: Sequence[ArrivedRows] = ()  # the rows that each task has read; empty without an archive
+    has_files: bool = False  # whether parts of it are in files, which are deleted when it is written
+    state: Counter[str] = field(default_factory=Counter)  # total sizes of the state stores, under Spark's names
 
     @property
     def decoder(self) -> OutputDecoder:

@@ -49,7 +49,7 @@ class SessionFolder:
         _make_private(self._root)
         with (self._root / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # The folders whose processes are gone, and what a JVM wrote into one after that.
+            # Folders of ended processes, and what a JVM wrote into one afterwards.
             for path in self._root.iterdir():
                 if path.is_dir() and path.name != _LOGS and not (path / _IN_USE).exists():
                     shutil.rmtree(path, ignore_errors=True)
@@ -123,7 +123,7 @@ def stderr_into(logs: Path) -> Iterator[None]:
         os.close(kept)
 
 
-_FRAME = "at "  # How a line begins that names a place in a program
+_FRAME = "at "  # The start of a line of a stack trace
 _LONGEST = 300
 _NO_ENGINE = "No module named 'buckets'"
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]*)"')
@@ -165,17 +165,17 @@ STORE_FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedChe
 and renamed, which in a store is a copy: half the requests of a batch. It cannot write to a disk."""
 _S3A: Mapping[str, str] = {
     "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(_PROVIDERS),
-    # Nobody else writes into these folders, so nothing is looked for before a file is made, and folders that get empty
-    # need no object in their place.
+    # Nobody else writes into these folders, so creating a file needs no look first, and an emptied folder needs no
+    # placeholder object.
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
-    # A small file is sent at once; asking first whether it may be is a round trip more, and not all servers answer.
+    # Send a small file at once; asking first whether to send costs a round trip, and not all servers answer.
     "spark.hadoop.fs.s3a.connection.expect.continue": "false",
-    # Files of a batch are small; they need not go over this machine's disk.
+    # A batch's files are small and need not go through the local disk.
     "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",
-    # A request that is not answered fails after a minute and a half, and not after eight: we wait for the store.
+    # An unanswered request fails after a minute and a half instead of eight: we wait for the store ourselves.
     "spark.hadoop.fs.s3a.connection.request.timeout": "30s",
     "spark.hadoop.fs.s3a.retry.limit": "2",
-    # Without this a jar is wanted that only its own, other stream needs.
+    # Otherwise a jar is required that only its other stream needs.
     "spark.hadoop.fs.s3a.input.stream.type": "classic",
     "spark.hadoop.fs.s3a.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
 }
@@ -324,9 +324,9 @@ def take_signals() -> None:
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), handler)
 
 
-LONGEST_SOCKET_PATH = 103  # Of macOS; Linux has four more
+LONGEST_SOCKET_PATH = 103  # The limit of macOS; Linux allows four more
 LONGEST_SOCKET_NAME = len("/s/.00000000-0000-0000-0000-000000000000.sock")
-SHARDS = "BUCKETS_SHARDS"  # The environment variable that tells workers where they remember shards
+SHARDS = "BUCKETS_SHARDS"  # The environment variable that gives workers the folder of shard caches
 ALLOCATORS = "MALLOC_ARENA_MAX"
 """How many heaps glibc keeps for a process's threads: by default eight per core, and none is given back. After a
 million payments over 13 groupings, a JVM of 2.3 GB takes 2.0 GB with two heaps."""
@@ -339,9 +339,9 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 class SessionPlaces:
     """Where this process's session keeps its files."""
 
-    folder: SessionFolder  # what it needs only while it runs
-    shards: Path  # what its workers remember of shards
-    logs: Path | None  # what Spark says; None where spark-submit has decided where that goes
+    folder: SessionFolder  # needed only while it runs
+    shards: Path  # the workers' shard caches
+    logs: Path | None  # Spark's logs; None if spark-submit has configured them
 
     def environment(self) -> dict[str, str]:
         """Return environment variables for the JVM and its workers."""

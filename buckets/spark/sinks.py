@@ -40,8 +40,8 @@ from buckets.stores.location import location
 if TYPE_CHECKING:
     from buckets.kafka.sender import Sender
 
-_ROWS_AT_ONCE = 50_000  # So many rows are messages at once
-_AWAY, _FAILED = "away", "failed"  # What a task tells that could not send
+_ROWS_AT_ONCE = 50_000  # The most rows converted to messages at a time
+_AWAY, _FAILED = "away", "failed"  # What a task reports if it could not send
 
 
 class KafkaSink:
@@ -52,7 +52,7 @@ class KafkaSink:
         from buckets.kafka.sender import Sender
 
         self._kafka, self._output, self._sender = kafka, output, Sender(kafka)
-        self._schemas = None  # The numbers of the schemas of messages that are no JSON
+        self._schemas = None  # The schema numbers of messages that are not JSON
         if output.format != "json":
             assert kafka.registry is not None
             self._schemas = OutputSchemas(Registry(kafka.registry), output, output.format)
@@ -61,7 +61,7 @@ class KafkaSink:
         """Check that all topics exist, and that the registry accepts the message schemas."""
         Broker(self._kafka).check_topics(self._output.topics_in_use().values())
         if self._schemas is not None:
-            # Away, the registry is asked again when there is something to write, which is then waited for.
+            # If it does not answer now, it is asked again once there is something to write, which then waits.
             with contextlib.suppress(Outage):
                 self._schemas.register()
 
@@ -88,10 +88,10 @@ class OutputSender:
     """Turns rows of an output into messages, on the driver or in tasks."""
 
     output: str  # its name
-    topic: str  # where they go
-    messages: Messages  # makes them
-    binary: tuple[bytes, BinaryFormat] | None  # what stands before each, and how they are written; None for JSON
-    decided_ms: int  # when the results of the batch were known
+    topic: str  # the destination
+    messages: Messages  # builds the messages
+    binary: tuple[bytes, BinaryFormat] | None  # the prefix and the format of each; None for JSON
+    decided_ms: int  # when the batch's results were known
 
     def send(self, sender: "Sender", rows: pa.Table) -> None:
         """Send rows; the sender's `flush` reports whether they have arrived."""
@@ -121,7 +121,7 @@ def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch
                     sending.send(sender, decoder.table(output, payloads))
             sender.flush()
         except BucketsError as error:
-            # Told and not raised: Spark would try again at once what the job waits for, or what never helps.
+            # Reported, not raised: Spark would retry at once what the job must wait for, or what a retry cannot fix.
             yield Produced(_AWAY if isinstance(error, Outage) else _FAILED, 0, error.message.encode())
 
     for fault in run_as_second_job(batch.session, list(enumerate(cut)), work):

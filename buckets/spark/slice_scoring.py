@@ -30,10 +30,10 @@ from buckets.spark.worker import settle
 if TYPE_CHECKING:
     from buckets.history.scoring import KeptTimelines
 
-ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
+ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that are not the results of a shard
 SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
 Sent = tuple[int, int, str, bytes]  # A row of `SENT`
-Payloads = Sequence[tuple[str, bytes]]  # Payloads with their outputs
+Payloads = Sequence[tuple[str, bytes]]  # Output names with payloads
 FoundIn = Callable[[int, Payloads, BatchResults], Any]
 """Takes a slice's number, payloads and results; returns what the caller wants from it."""
 
@@ -44,7 +44,7 @@ class Slice(NamedTuple):
     scorer: Scorer
     rule_set: RuleSet
     batch_id: int = 0  # the number of its last batch
-    sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES  # by shard, the history of what is filled in
+    sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES  # by shard, the history for running fills
 
 
 class SliceScoring(ABC):

@@ -36,7 +36,7 @@ from buckets.spark.session_folder import check_delta, check_kafka
 from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
 
-if TYPE_CHECKING:  # Workers that read files load nothing of topics.
+if TYPE_CHECKING:  # Workers that read files need no Kafka modules.
     from buckets.config.job import Job
     from buckets.config.kafka import KafkaSettings
     from buckets.events.messages import TopicMessages
@@ -48,9 +48,9 @@ def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
     """Return a reader that takes each file in and below its folder once, however old it is."""
     return (
         spark.readStream.option("maxFilesPerTrigger", most_files)
-        # By default a file that is a week older than the newest one is passed over, and nobody is told.
+        # By default Spark silently skips a file that is a week older than the newest one.
         .option("maxFileAge", "10000000d")
-        # Otherwise a folder called `day=1` would turn everything into a partitioned table, without the other files.
+        # Otherwise a folder called `day=1` would turn the whole into a partitioned table, without the other files.
         .option("recursiveFileLookup", True)
         .option("pathGlobFilter", "[!_.]*")
     )
@@ -82,10 +82,10 @@ class ArrivalStream:
     """A stream of rows."""
 
     frame: DataFrame  # the rows, in the columns of its source
-    # brings Arrow batches of them into the form of `buckets.events.arrivals`, in the tasks, given the event schema of
+    # converts Arrow batches of them to `buckets.events.arrivals`, in the tasks, given the event schema of
     # the batch
     normalise: Normalise
-    # whether the rows have what an event schema needs; otherwise the stream must be opened again
+    # whether the rows have what an event schema needs; otherwise the stream must be reopened
     has_all_of: Callable[[EventSchema], bool] = lambda schema: True
 
 
@@ -146,7 +146,7 @@ def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> A
     if schema.records is not None:
         return open_files(spark, source, record_arrivals)
     reader = file_reader(spark, source.max_files_per_trigger)
-    # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
+    # By default Spark would also end a line at a lone carriage return, which is white space in JSON.
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
     lines = text.select(F.col("value").cast("binary").alias(RAW), *file_columns(source.folder))
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
@@ -205,7 +205,7 @@ def kafka_options(kafka: "KafkaSettings") -> dict[str, str]:
         "kafka.default.api.timeout.ms": "10000",
         "fetchOffset.numRetries": "1",
         "kafkaConsumer.pollTimeoutMs": "20000",
-        # What a batch reads is there already; a fetch that was begun at the end must not hold up the next one.
+        # A batch reads only existing messages; a fetch started at the end must not delay the next one.
         "kafka.fetch.max.wait.ms": "10",
         "kafka.isolation.level": kafka.isolation,
     }

@@ -35,7 +35,7 @@ class Spilled:
     """A payload in a file."""
 
     path: str  # the file
-    ends: tuple[int, ...]  # where the payload begins, and where each of its pieces ends
+    ends: tuple[int, ...]  # the start of the payload, and the end of each of its pieces
 
     def as_payload(self) -> bytes:
         """Return the placeholder that is sent instead of the payload."""

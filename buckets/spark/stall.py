@@ -21,8 +21,8 @@ from buckets.exit_codes import DONE, FAILED, INTERRUPTED
 from buckets.monitor.processes import process_tree
 from buckets.spark.session_folder import end_jvm, kill, kill_jvm, log_path, under_spark_submit
 
-CUT_WITHIN_S = 5.0  # For how long a batch that is abandoned may take to end, before the process is ended with it
-LEAVE_WITHIN_S = 10.0  # How long this process takes at most to end, once its JVM is dead
+CUT_WITHIN_S = 5.0  # How long an abandoned batch may take to end before the process is ended
+LEAVE_WITHIN_S = 10.0  # The longest time for this process to end once its JVM is dead
 ONE_SIGNAL_S = 0.5
 """Signals this soon after the first count as the same one: `timeout` sends it to a process and to its group."""
 
@@ -109,8 +109,8 @@ def _later(seconds: float, work: Callable[[], None]) -> threading.Timer:
     return timer
 
 
-LOOKS = 20  # How often progress is looked at in the time in which there has to be some
-_TOLD_AFTER, _LEAST_TOLD_S = 0.1, 60.0  # In what share of that time a stall is told, and how soon at the most
+LOOKS = 20  # How often progress is checked within the patience
+_TOLD_AFTER, _LEAST_TOLD_S = 0.1, 60.0  # The share of the patience after which a stall is reported, and the least time
 
 
 class StallWatch:
@@ -123,7 +123,7 @@ class StallWatch:
         self._say = say
         self.may_exit = False  # Whether this process is the query's own, and may be ended with it
         self._marked_s = time.monotonic()
-        self.doing = "the start of the query"  # What is done, in words
+        self.doing = "the start of the query"  # The current activity, in words
         self._closing = threading.Event()
 
     def __enter__(self) -> Self:
@@ -216,7 +216,7 @@ def watched_start(patience_ms: int) -> Iterator[None]:
     def end() -> None:
         is_late.set()
         kill_jvm()
-        # A JVM that has been started and does not answer yet: nobody else knows of it.
+        # A started JVM that does not answer yet: nobody else knows of it.
         kill(process for process in process_tree(os.getpid()) if process not in before)
 
     timer = _later(patience_ms / 1000, end)

@@ -28,7 +28,7 @@ _OPEN, _GET, _PUT, _REMOVE, _LIST, _FETCH, _COMMIT = b"O", b"G", b"P", b"R", b"L
 class StateConnection:
     """A connection to the JVM."""
 
-    _of_thread: ClassVar = threading.local()  # `connection`: that which a thread keeps
+    _of_thread: ClassVar = threading.local()  # `connection`: the one kept by the thread
 
     def __init__(self, path: str) -> None:
         """Connect."""
@@ -51,7 +51,7 @@ class StateConnection:
             connection = cls._of_thread.connection = cls(path)
         try:
             yield connection
-        except (OSError, EOFError):  # of a JVM that has ended, or an attempt that was cut off
+        except (OSError, EOFError):  # the JVM has ended, or an attempt was cut off
             del cls._of_thread.connection
             raise
 
@@ -128,7 +128,7 @@ class StateEntries(InColumns):
         while some.size:
             try:
                 yield from some.to_list()
-            except GeneratorExit:  # What nobody asks for any more would be taken for the next call's answer.
+            except GeneratorExit:  # An answer that nobody reads would be taken for the next call's answer.
                 while self._connection.answer().size:
                     pass
                 raise

@@ -21,7 +21,7 @@ def main(checkpoint: str, folder: str) -> int:
     place = location(checkpoint)
     java = {"spark.driver.extraJavaOptions": _BRIEF}
     spark = start_session("buckets serve", shards=2, extra=java, checkpoint=place, places=[Path(folder)])
-    batch_id = last_ended(place)  # What is older than some batches is removed while the job runs
+    batch_id = last_ended(place)  # The running job deletes state older than some batches
     read_stored(spark, place, batch_id).write.option("compression", "none").parquet(folder)
     sys.stdout.write(f"{batch_id}\n")
     spark.stop()

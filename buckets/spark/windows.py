@@ -50,8 +50,8 @@ COLUMNS = "shard int, payload binary"
 class FanOut:
     """The first stage in a task: rows of a source become messages to shards, in `COLUMNS`."""
 
-    normalise: Normalise  # brings the rows into the form of `events.arrivals`
-    is_archived: bool = False  # whether rows of the archive come out besides
+    normalise: Normalise  # converts the rows to `events.arrivals`
+    is_archived: bool = False  # whether to put out rows of the archive as well
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a task's messages, packed for another task."""

@@ -19,7 +19,7 @@ _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 class _LastTrim:
-    at_s = -math.inf  # when this process has last given memory back
+    at_s = -math.inf  # when this process last returned memory
 
 
 def settle() -> None:

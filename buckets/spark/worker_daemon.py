@@ -51,7 +51,7 @@ def _end_quietly(worker: Callable[[socket.socket, bool], int]) -> Callable[[sock
 
 def main() -> None:
     """Load the engine and its kernels, and fork workers until Spark ends."""
-    # At once, as Spark's own would: an interrupt is meant for the driver.
+    # End at once, as Spark's own daemon would: an interrupt is meant for the driver.
     os.setpgid(0, 0)
     _leave_out_archive()
     for name in LOADED:

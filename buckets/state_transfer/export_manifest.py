@@ -136,12 +136,12 @@ class Regrouping:
 class CarryPlan:
     """How an import changes an export."""
 
-    manifest: ExportManifest  # of the export
+    manifest: ExportManifest  # the export's manifest
     basis: CheckpointIdentity  # what the new checkpoint is made from
-    before: RuleSet  # the rules in force as they were
-    rule_set: RuleSet  # the rules in force from now on; the same version where nothing of them changes
-    carried: Regrouping  # what becomes of the groups
-    differences: tuple[str, ...]  # what is different from now on, a line each
+    before: RuleSet  # the rules in force so far
+    rule_set: RuleSet  # the rules in force from now on; the same version if nothing changes
+    carried: Regrouping  # the new groups and shards
+    differences: tuple[str, ...]  # the changes, one line each
 
 
 def plan_import(
@@ -195,7 +195,7 @@ def _differences(manifest: ExportManifest, basis: CheckpointIdentity, before: Ru
         yield f"the rule set gets version {now.version}; rules keep their versions"
 
 
-_LEFT_OUT = ("in_use", "live.json", "job.json")  # Records of one checkpoint alone
+_LEFT_OUT = ("in_use", "live.json", "job.json")  # Records that belong to one checkpoint alone
 
 
 def last_batch(checkpoint: Path) -> int:
@@ -219,7 +219,7 @@ def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
     spark = spark_folder(checkpoint)
     files = [file for file in sorted(records_folder(checkpoint).rglob("*")) if file.name not in _LEFT_OUT]
     files += sorted((spark / "sources").rglob("*"))
-    # Spark looks for the batch before the last one too.
+    # Spark also needs the batch before the last one.
     files += [file for number in (batch_id - 1, batch_id) if (file := spark / "offsets" / str(number)).exists()]
     files.append(spark / "commits" / str(batch_id))
     for file in files:
@@ -237,7 +237,7 @@ def number_state(checkpoint: Path, batch_id: int) -> None:
         if not snapshot.exists():
             message = f"Spark has written no snapshot of the state in {partition}, as this release expects of it"
             raise BucketsError(message)
-        # With another name, Hadoop's checksum file does not belong to it any more.
+        # Under another name, Hadoop's checksum file no longer matches.
         for other in partition.glob(".*.crc"):
             other.unlink()
         snapshot.rename(partition / f"{batch_id + 1}.zip")

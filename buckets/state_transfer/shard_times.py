@@ -38,7 +38,7 @@ class ShardTimes:
 
     # by group, the time of the latest event that was evicted
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
-    # of its clock, by group; who had an event last comes last
+    # of its clock, by group; the voter with the latest event comes last
     voters: dict[str, list[Voter]] = field(default_factory=dict)
 
     @classmethod
@@ -56,7 +56,7 @@ class ShardTimes:
         return ShardClock.of_voters(self.voters)
 
 
-Resolved = tuple[int, str, int, str]  # The shard and the group of a voter as they were, its hash, and its key as it was
+Resolved = tuple[int, str, int, str]  # The old shard and group of a voter, its hash, and its old key
 
 
 def resolve(shard: int, state_keys: Iterable[bytes], times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:
@@ -85,7 +85,7 @@ def carried_times(
                 times_now[shard].voters[group_id] = voters
     if carried.keeps_shards:
         return times_now
-    # Other voters vote where their keys are now, those who had events last in their old shards last.
+    # Voters move to their keys' new shards; those with the latest events in their old shards come last.
     moved: dict[tuple[int, str], dict[int, tuple[int, int, int]]] = {}
     clocks = {
         (shard, group_id): dict(voters) for shard, known in times.items() for group_id, voters in known.voters.items()
@@ -131,7 +131,7 @@ class Installer:
         for group_id, own_keys in by_group.items():
             group, state_keys = self._groups[group_id], ByteStrings.of([key.state_key for key in own_keys])
             clocks_ms = self._clocks_ms(group, ByteStrings.of([key.head for key in own_keys]))
-            # What is remembered outside the shards has no timeline.
+            # State kept on the driver has no timeline.
             remembered_ms = [
                 clock if key.head else json.loads(key.policies)[2]
                 for key, clock in zip(own_keys, clocks_ms.tolist(), strict=True)

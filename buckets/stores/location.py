@@ -34,7 +34,7 @@ def location(text: str, base: Path = Path()) -> Path:
 
 def found_location(text: str, base: Path = Path()) -> Path:
     """Return the location of a path, or of an address in an object store, that was listed there, whatever its names."""
-    # A path that was read as one of a file system has one slash less.
+    # A path that was parsed as a local one has lost a slash.
     scheme = _SCHEME.match(text)
     if scheme is None:
         return base / text
@@ -80,7 +80,7 @@ def as_output(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-_KEPT_S = 7 * 86_400  # Copies that nobody has asked for as long are removed
+_KEPT_S = 7 * 86_400  # Copies unused for this long are deleted
 
 
 def local_copy(path: Path) -> Path:

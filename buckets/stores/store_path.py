@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
-PATIENCE_S = 30.0  # For how long a request is tried again that a store has not answered as it should
+PATIENCE_S = 30.0  # How long a request is retried that a store has not answered properly
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 
 
@@ -67,9 +67,9 @@ def check_environment() -> None:
             raise BucketsError(message)
 
 
-_ATTEMPT_S = 3.0  # For how long the library tries a request again before it says so, and a signal is taken
+_ATTEMPT_S = 3.0  # How long the library itself retries before it reports, so that a signal is handled
 _CONNECT_WITHIN = timedelta(seconds=5)
-_READ_BYTES = 1 << 20  # So much is read at least of an object that is read in parts
+_READ_BYTES = 1 << 20  # The least that is read of an object that is read in parts
 _TAKEN = ("AlreadyExistsError", "PreconditionError", "FileNotFoundError", "NotFoundError")
 """Errors of obstore when another writer was faster; by name, since obstore is imported late."""
 _ALLOW_HTTP = "AWS_ALLOW_HTTP"
@@ -192,7 +192,7 @@ class StorePath(PosixPath):
 
         tag = self._asked(put, patience_s)
         if tag is None:
-            # It may hold just this: a write whose answer was lost, and was tried again.
+            # It may hold just this data: a write whose answer was lost, and was retried.
             with suppress(FileNotFoundError):
                 there, its_tag = self.read_tagged()
                 return its_tag if there == data else None
@@ -320,8 +320,8 @@ class _Reader(io.RawIOBase):
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 _STATUS = re.compile(r"status(?: code)?[:\s↳]+([34]\d\d)\b")
-_OF_KEYS = ("401", "403")  # Answers of a store that does not do it for everybody, or of a server that is asked for keys
-_PASSING = ("408", "409", "412", "425", "429")  # Those to another of which a later try may lead
+_OF_KEYS = ("401", "403")  # Codes for a lack of permission, or from a server that requires keys
+_PASSING = ("408", "409", "412", "425", "429")  # Codes after which a retry may succeed
 _FAULT = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>([^<]*)</Message>)?")
 _NOT_THERE = ("", "NoSuchKey")
 _NO_BUCKET, _NO_NAME, _TOO_SLOW = "NoSuchBucket", "InvalidBucketName", "RequestTimeout"
@@ -388,7 +388,7 @@ def _fault(text: str) -> tuple[str, str]:
 
 def _reason(error: Exception) -> str:
     """Strip URLs and XML bodies from a client's error text."""
-    # Delta's is a text of several lines, in colours, whose last one says what it comes down to.
+    # Delta's text has several coloured lines, the last of which summarises it.
     steps = [line.strip(" \t↳") for line in _COLOURS.sub("", str(error)).splitlines() if "↳" in line]
     told = [part for part in (steps[-1] if steps else first_line(error)).split(" - ") if part]
     return told[-1].split(": <")[0][:200].rstrip(": ")

@@ -35,23 +35,23 @@ from buckets.webhook.spool import Spool, WaitingAlert
 
 _PORTS = {"http": 80, "https": 443}
 _READ_BYTES = 1 << 14
-_MOST_READ = 1 << 16  # How much of an answer's body is read, so that the connection can be used again
+_MOST_READ = 1 << 16  # How much of an answer's body is read to reuse the connection
 _REFUSALS = frozenset({400, 413, 415, 422})
 """Status codes that concern this one message, so that a retry would not change them."""
 _REDIRECTED = 300
 _LONGEST_REASON = 200
 _LONGEST_PAUSE_S = 3600
-_PAUSE_DIGITS = 5  # As many digits of a pause are read as make it longer than the longest
+_PAUSE_DIGITS = 5  # A number with this many digits exceeds the longest pause
 
 
 @dataclass(frozen=True)
 class Attempt:
     """The outcome of an attempt."""
 
-    # whether the alert was taken, is refused for good, or the receiver is away and may take it later
+    # whether the alert was accepted, is refused for good, or the receiver is unavailable and may accept it later
     outcome: Literal["taken", "refused", "away"]
-    reason: str = ""  # why it was not taken, in words
-    pause_s: float | None = None  # how long the receiver asks to be left alone; None where it does not say
+    reason: str = ""  # why it was not accepted, in words
+    pause_s: float | None = None  # the pause that the receiver asks for; None if it does not
 
 
 def signature(key: bytes, message_id: str, at_s: int, body: bytes) -> str:
@@ -138,7 +138,7 @@ class Receiver:
             connected = self._socket if self._socket is not None else self._opened()
             events = (request, h11.Data(data=body), h11.EndOfMessage())
             rest = memoryview(b"".join(self._protocol.send(event) or b"" for event in events))
-            # A receiver may refuse a request before it has read all of it; its answer says why.
+            # A receiver may refuse a request before reading all of it; its answer says why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 while rest:
                     connected.settimeout(self._left_s())
@@ -229,7 +229,7 @@ def _pause_s(answer: h11.Response) -> float | None:
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 _KEEP_EVERY_S, _TELL_EVERY_S = 1.0, 60.0
 _LOOK_AGAIN_S = 0.1
-_END_WITHIN_S = 10.0  # How long a job waits at its end for alerts that are still there, while the receiver takes them
+_END_WITHIN_S = 10.0  # How long a job's end waits for the remaining alerts while the receiver accepts them
 
 
 class Delivery:
@@ -249,13 +249,13 @@ class Delivery:
         self._spool, self._settings, self._say = Spool(checkpoint), settings, say
         self._receivers = [Receiver(settings) for _ in range(settings.connections)]
         self._first_pause_s = first_pause_s
-        self._lock = threading.Lock()  # held for what several connections change
+        self._lock = threading.Lock()  # protects what several connections change
         self._counts: Counter[str] = Counter()
         self._put = self._spool.count()
         self._settled = 0
         self._kept_s = time.monotonic()
         self._due, self._closing = threading.Event(), threading.Event()
-        self._stuck: set[Receiver] = set()  # over which connections an alert is not taken
+        self._stuck: set[Receiver] = set()  # the connections over which an alert is not accepted
         self._told_s, self._is_told = -_TELL_EVERY_S, False
         self._gave_up_s, self._untold = -_TELL_EVERY_S, 0
         self._end_s = float("inf")
@@ -299,7 +299,7 @@ class Delivery:
                 self._due.clear()
                 try:
                     self._hand_over(connections)
-                except Exception as error:  # no fault of this thread may end the job
+                except Exception as error:  # a fault of this thread must not end the job
                     self._say(f"alerts are not handed over: {kind_and_line(error)}")
                     self._closing.wait(LONGEST_PAUSE_S)
                     self._due.set()

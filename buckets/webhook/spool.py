@@ -26,9 +26,9 @@ class WaitingAlert:
     """An alert that waits for delivery."""
 
     batch_id: int  # its batch
-    line: int  # its line in the file of the batch, from 0
+    line: int  # its line number in the batch's file, from 0
     message_id: str  # its id
-    key: str  # alerts of one key are handed over in order
+    key: str  # alerts of one key are delivered in order
     decided_ms: int  # when it was raised
     body: str  # its JSON
 

@@ -21,7 +21,7 @@ from buckets.json_text import write_json
 from buckets.rules.rule import Rule
 
 TABLE = "rule_changes"
-AGAIN_AFTER_S = 10.0  # How long after a failed write the next one is tried
+AGAIN_AFTER_S = 10.0  # The pause after a failed write before the next one
 _REMEDY = "the checkpoint has all changes"
 _TIME = pa.timestamp("us", "UTC")
 COLUMNS = pa.schema(
@@ -50,7 +50,7 @@ def rule_changes_path(job: Job) -> Path:
 def open_history(job: Job, identity: str, on_fault: Callable[[BucketsError], None] | None = None) -> "RuleHistory":
     """Return the history of a job's rules."""
     path = rule_changes_path(job)
-    # The folder must stay empty until it has an owner, or its owner would refuse it.
+    # The folder must stay empty until it has an owner, who would otherwise refuse it.
     owner = path.parent / OWNER if path.parent != job.checkpoint else None
     return RuleHistory(RuleVersions(job.checkpoint), path, identity, on_fault or (lambda fault: None), owner)
 

@@ -94,7 +94,7 @@ class RuleFiles(WholeRules[tuple[Rule, ...]]):
         owner, notes = "", dict[str, ChangeNote]()
         with contextlib.suppress(OSError, KeyError):
             owner = self._path.owner()
-        with contextlib.suppress(BucketsError):  # the folder has gone in the meantime, and the notes with it
+        with contextlib.suppress(BucketsError):  # meanwhile the folder, with the notes, was deleted
             notes = read_change_notes(rule_files(self._path))
         by_whom = {"author": owner, "reason": f"{self._path.name} was changed", "time": self._watched.changed_ms}
         return [
@@ -233,7 +233,7 @@ class RuleBook:
         if rule_set.version == 0:
             rule_set = RuleSet(1, (), (), {})
         if rule_set is not self._current:
-            if rule_set.version == self._current.version:  # Only fields have got other names.
+            if rule_set.version == self._current.version:  # Only names of fields have changed.
                 rule_set = replace(rule_set, version=rule_set.version + 1)
             gone = self._gone | deleted(revision.made)
             self._versions.keep(rule_set, revision.made, batch_id, position, origin, gone)
@@ -311,7 +311,7 @@ def read_rule_rows(table: DeltaTable) -> list[dict[str, Any]]:
     return rows
 
 
-RuleRows = tuple[str, dict[str, RuleChange]]  # The table with its version, and by rule the change that its row asks for
+RuleRows = tuple[str, dict[str, RuleChange]]  # The table's version, and by rule the change that its row requests
 
 
 class RuleTable(WholeRules[RuleRows]):
