@@ -1,16 +1,16 @@
-"""Rules over a batch DataFrame, by the tasks of its session: what a job computes at each event, over any history.
+"""Rules over a batch DataFrame, run by its session's tasks: what a job computes at each event, over any history.
 
 rows --sort--> slices --fan out--> shards --score--> slices --complete--> rows
 
-The rows are sorted by arrival and cut into slices (`slice_scoring`). The rows of a slice travel beside its events, as
-they are, and meet again what the shards have computed.
+Rows are sorted by arrival and cut into slices (`slice_scoring`). A slice's original rows travel beside its events, and
+are joined with the results of the shards.
 
-An event is a row of Spark twice, when it comes and when it leaves; in between there are a few large ones.
+Only input and output have a Spark row per event; in between a few large rows carry many events each.
 
 rows --by key, sorted--> score --> rows
 
-Where all rules for which features are wanted have columns of their keys in common, rows are dealt out by these, and no
-task needs what another one has.
+If the keys of all rules share columns, features need no slices: rows are distributed by these columns, and each task
+works alone.
 """
 
 from collections import Counter
@@ -137,8 +137,8 @@ def features(
 ) -> DataFrame:
     """Compute the features of rules at each row of a DataFrame, as they were when it arrived.
 
-    Nothing runs until the result is read. Rows arrive in the order of `order_by`; those that are equal in it in the
-    order of a hash of all their columns, so that the result does not depend on partitions.
+    Nothing runs until the result is read. Rows arrive in the order of `order_by`; ties are ordered by a hash of all
+    columns, so that the result does not depend on partitions.
 
     Args:
         frame: one row an event, with the columns that the event schema names: fields of structs and arrays too.
@@ -195,10 +195,10 @@ def _shared_keys(work: _Work, frame: DataFrame) -> list[str]:
 
 
 class EvaluatedFrame:
-    """What came out for a DataFrame of events: an attribute for each output, a DataFrame as a job's table has it.
+    """The results for a DataFrame of events: one attribute per output, a DataFrame with the columns of a job's table.
 
     Outputs: `evaluations`, `alerts`, `shadow_alerts`, `held_alerts`, `late_events`, `collisions`, `duplicates`,
-    `dead_letters`. Each scores the events when it is read; after `persist` they share it.
+    `dead_letters`. Reading any of them scores the events again, unless `persist` was called.
     """
 
     def __init__(self, work: _Work, completed: DataFrame) -> None:
@@ -239,10 +239,10 @@ def evaluate(
     engine: EngineSettings | Mapping[str, Any] | None = None,
     lists: ListsOrPaths = NO_LISTS,
 ) -> EvaluatedFrame:
-    """Evaluate rules at each row of a DataFrame, with what a job would have put out.
+    """Evaluate rules at each row of a DataFrame, with the outputs of a job.
 
-    Where rules are over alerts, or policies of rules that span groups remember something, one task completes all
-    slices in their order.
+    If there are rules over alerts, or rules that span groups have policies with a memory, one task completes all
+    slices in order.
 
     Args:
         frame: as for `features`.

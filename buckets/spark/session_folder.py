@@ -123,14 +123,14 @@ def stderr_into(logs: Path) -> Iterator[None]:
         os.close(kept)
 
 
-_FRAME = "at "  # The start of a line of a stack trace
+_FRAME = "at "  # How a line begins that names a place in a program
 _LONGEST = 300
 _NO_ENGINE = "No module named 'buckets'"
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]*)"')
 
 
 def last_error(cause: BaseException) -> str:
-    """Return the line that names the root error in a failure's text, shortened to fit a message."""
+    """Return the line of a failure's text that names the error at its root, cut to what fits a message."""
     lines = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
     errors = [line for line in lines if not line.startswith(_FRAME)]
     return (errors[-1].removeprefix("Caused by: ") if errors else first_line(cause))[:_LONGEST]
