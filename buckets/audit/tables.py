@@ -1,6 +1,6 @@
 """The tables of the audit: columns with comments, checks of rows, and messages of topics as rows.
 
-A message is read by the schema of its output. One that does not fit is kept as it came, with a `fault` that says why.
+A message is decoded by the schema of its output. One that does not fit is kept undecoded, with the reason in `fault`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -62,7 +62,7 @@ class BatchRecords:
         self._written: dict[int, BatchRecord] = {}
 
     def newest(self) -> int | None:
-        """Return the newest batch that has begun; None where none has."""
+        """Return the newest batch that has begun; None if none has."""
         return self._batches.newest()
 
     def arrived(self) -> Stretches:
@@ -70,7 +70,7 @@ class BatchRecords:
         return self.latest_done()[1].arrived
 
     def latest(self) -> BatchRecord:
-        """Return the record of the newest batch that has begun; `NO_BATCH` where none has."""
+        """Return the record of the newest batch that has begun; `NO_BATCH` if none has."""
         newest = self.newest()
         return NO_BATCH if newest is None else self.record(newest) or NO_BATCH
 

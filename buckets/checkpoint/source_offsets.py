@@ -41,7 +41,7 @@ _FIRST_COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 
 
 class SourceOffsets:
-    """How far the batches of a checkpoint read its topics."""
+    """The offsets at which the batches of a checkpoint begin and end in its topics."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._spark, self._state = spark_folder(checkpoint), state_folder(checkpoint)

@@ -1,4 +1,4 @@
-"""The schemas that messages were written with, kept so that a registry is asked for each only once."""
+"""The schemas that messages were written with, cached so that each is requested from a registry only once."""
 
 from dataclasses import asdict, dataclass
 from functools import lru_cache

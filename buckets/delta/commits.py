@@ -32,7 +32,7 @@ _CHECKING_WRITER = 3  # The first that enforces constraints; later ones change w
 
 
 def is_plain(table: DeltaTable) -> bool:
-    """Return whether a writer of a table need care only about files and application transaction numbers.
+    """Return whether a writer of a table must know only its files and the transaction numbers of applications.
 
     Result tables are like that, unless somebody has added partitions, constraints or Delta features.
     """

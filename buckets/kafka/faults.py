@@ -116,7 +116,7 @@ def following_consumer(kafka: KafkaSettings, group: str, more: Mapping[str, int]
 
 
 def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
-    """Return the error that no broker answers."""
+    """Return the error for brokers that do not answer."""
     return Outage(
         f"kafka {kafka.bootstrap_servers}: no broker answers ({detail}); start it (`buckets kafka start` runs one "
         "here), or correct kafka.bootstrap_servers and kafka.security.protocol"
@@ -124,7 +124,7 @@ def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
 
 
 def login_refused(kafka: KafkaSettings) -> BucketsError:
-    """Return the error that the broker refuses the login."""
+    """Return the error for a refused login."""
     return BucketsError(
         f"kafka {kafka.bootstrap_servers}: the login is refused; correct username, password and mechanism under "
         "kafka.security"
@@ -132,7 +132,7 @@ def login_refused(kafka: KafkaSettings) -> BucketsError:
 
 
 def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
-    """Return the error that the broker's or the client's certificate is refused."""
+    """Return the error for a refused certificate, the broker's or the client's."""
     return BucketsError(
         f"kafka {kafka.bootstrap_servers}: no TLS connection ({detail}); correct ca_file, certificate_file and "
         "key_file under kafka.security"
@@ -140,7 +140,7 @@ def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
 
 
 def denied(kafka: KafkaSettings, doing: str) -> BucketsError:
-    """Return the error that the user lacks a permission."""
+    """Return the error for a missing permission of the user."""
     return BucketsError(f"kafka {kafka.bootstrap_servers}: {doing} is not allowed for this user; give it the right to")
 
 

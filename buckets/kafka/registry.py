@@ -1,4 +1,4 @@
-"""Asks a schema registry, by the paths that all of them share, and registers the schemas of results.
+"""A client of schema registries, limited to the paths that all of them share; it also registers result schemas.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 """

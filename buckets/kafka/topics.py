@@ -41,7 +41,7 @@ def topics_now(job: Job) -> list[str]:
 
 
 def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
-    """Return the topics that a configuration names; those of rules and lists have one partition."""
+    """Return the topics that a configuration names; topics of rules and lists have one partition."""
     settings = job.settings
     rules = settings.rules
     partitioned = [*settings.source.all_topics, *settings.output.topics_in_use().values()]

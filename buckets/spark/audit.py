@@ -1,7 +1,7 @@
 """The audit: a second query that keeps the topics, and the transactions themselves, as Delta tables.
 
-All topics are read by one Kafka source. Tasks read the messages of a batch into rows, in one job; the driver writes
-them (`buckets.audit.writer`).
+One Kafka source reads all topics. Tasks convert a batch's messages to rows, in one Spark job; the driver writes the
+rows (`buckets.audit.writer`).
 """
 
 import contextlib

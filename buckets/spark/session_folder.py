@@ -1,4 +1,4 @@
-"""The JVM of this process, what it lacks, and where its session has scratch space, sockets, libraries, and its logs.
+"""This process's JVM, checks of what it lacks, and folders for its session: scratch space, sockets, libraries, logs.
 
     TMP/buckets-UID/            of this user alone, mode 0700
         .lock                   held while folders are made and removed
@@ -6,7 +6,7 @@
         ab12cd34/...
         logs/12345/...          of sessions without a checkpoint of their own
 
-A process that is killed removes nothing. The next start does: a folder whose lock nobody holds has no owner any more.
+A process that is killed leaves its folder behind. The next start removes every folder whose lock nobody holds.
 """
 
 import atexit

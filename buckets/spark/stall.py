@@ -28,7 +28,7 @@ ONE_SIGNAL_S = 0.5
 
 
 class EndedAtOnce(BucketsError):
-    """A second signal ended the process in the middle of a batch."""
+    """A second signal has ended the process in the middle of a batch."""
 
     exit_code = INTERRUPTED
 
