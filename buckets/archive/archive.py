@@ -1,13 +1,13 @@
-"""The archive: all that has arrived, typed, with the batch that scored it, as one Delta table in the order of arrival.
+"""The archive: all arrivals, typed, with the batch that scored them, as one Delta table in arrival order.
 
-Besides the declared fields each row has columns of the archive's own, whose names begin with `_`. Repeats, late events
-and rows that are no events are in it too: it is what arrived, not what counted.
+Besides the declared fields each row has the archive's own columns, whose names begin with `_`. Repeats, late events and
+rows that are no events are included: it records what arrived, not what counted.
 
-Files are laid out so that what belongs to one key is found without reading the rest. Arrivals come in the order of
-time, so files do, and the log's statistics leave out those of another time. Within a file of up to about a million rows
-they are sorted by one field, that by which the first rules group: the rows of one of its values lie in one row group of
-each file, and the others are left out by their statistics. For all other fields by which rules may group, and for the
-id, each row group has a Bloom filter: who looks for a card reads the row groups that have it.
+Files are laid out so that the rows of one key are found without reading the rest. Arrivals are roughly in time order,
+and so are files, so the log's statistics exclude files of other times. Within a file of up to about a million rows,
+rows are sorted by one field, by which the first rules group: rows with one of its values are in one row group per file,
+and statistics exclude the others. For the id and every other field by which rules may group, each row group has a Bloom
+filter: a search for a card reads only the row groups that contain it.
 """
 
 import itertools
@@ -37,19 +37,19 @@ from buckets.rules.group import NO_NAMES
 from buckets.rules.renaming import Names
 from buckets.stores.location import as_input, as_output
 
-CLUSTER_BY = "buckets.clusterBy"  # The property of the table that names the field by which files are sorted
+CLUSTER_BY = "buckets.clusterBy"  # The table property with the field by which rows are sorted in files
 SINCE = "buckets.since"
-"""The property of the table that has the number of its first batch, where that is not the first of the job."""
-FULL_ROWS = 1_000_000  # Rows of a file that is joined from small ones, at most
+"""The table property with the number of its first batch, if that is not the job's first."""
+FULL_ROWS = 1_000_000  # The most rows in a joined file
 _SMALL_ROWS = FULL_ROWS // 2
-_WHOLE = 1 << 40  # More bytes than any file has: what is joined becomes one file
-_ROW_GROUP = 32_768  # Rows that are read together, or left out together
+_WHOLE = 1 << 40  # More bytes than any file has: a join writes one file
+_ROW_GROUP = 32_768  # Rows that are read or skipped together
 _PAGE = 8_192
-_WRONG_HITS = 0.01  # The share of row groups that a Bloom filter lets through though they lack the value
+_WRONG_HITS = 0.01  # The share of row groups without a value that a Bloom filter lets through
 _TABLE = "arrivals"
 _REMEDY = "restore it from a copy, or name a new archive.path, which begins with the next batch"
 _TIERS_ROWS = (0, 1 << 12, 1 << 16, _SMALL_ROWS)
-"""While a job runs, files whose rows lie between the first two of these are joined, then between the next two."""
+"""While a job runs, files with row counts between the first two of these are joined, then between the next two."""
 
 
 class ArchiveFile(NamedTuple):
@@ -63,12 +63,12 @@ class ArchiveFile(NamedTuple):
 
 
 def table_of(folder: Path) -> Path:
-    """Return where the table of an archive is."""
+    """Return the path of an archive's table."""
     return folder / _TABLE
 
 
 def files_of(table: DeltaTable) -> list[ArchiveFile]:
-    """Return the files of a table in the order of arrival; they do not overlap."""
+    """Return the files of a table in arrival order; they do not overlap."""
     added = files_in(table).to_pylist()
     names = (f"min.{ARRIVAL}", f"max.{ARRIVAL}", "path", "num_records", "size_bytes")
     return sorted(ArchiveFile(*(row[name] for name in names)) for row in added)
@@ -81,7 +81,7 @@ def end_of(table: DeltaTable) -> int:
 
 
 def _clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
-    """Return rows that become one file, in the order in which they lie there."""
+    """Sort rows as they lie in one file."""
     field = table.metadata().configuration.get(CLUSTER_BY)
     if field not in rows.column_names:
         return rows.sort_by(ARRIVAL)
@@ -89,7 +89,7 @@ def _clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
 
 
 def file_properties(columns: pa.Schema, rows: int) -> WriterProperties:
-    """Return how a file with these columns, and so many rows, is written."""
+    """Return the writer properties for a file with these columns and this many rows."""
     is_looked_for = [
         field.name
         for field in columns
@@ -110,7 +110,7 @@ def file_properties(columns: pa.Schema, rows: int) -> WriterProperties:
 
 
 def join_some_files(path: Path) -> int:
-    """Join one run of small files, if there is one that is worth it; returns how many files there are fewer."""
+    """Join one run of small files if it is worthwhile; return by how many the number of files falls."""
     files = files_of(open_table(path))
     for sizes in itertools.pairwise(_TIERS_ROWS):
         for small in _runs(files, sizes, _SMALL_ROWS, FEWEST):
@@ -119,9 +119,9 @@ def join_some_files(path: Path) -> int:
 
 
 def join_small_files(path: Path) -> int:
-    """Join runs of small files, each with one commit, and return how many files there are fewer.
+    """Join runs of small files, each in one commit; return by how many the number of files falls.
 
-    Another process may append meanwhile. If one joins files too, the first has done it.
+    Another process may append meanwhile. If it joins files too, the first commit wins.
     """
     fewer = 0
     for small in _runs(files_of(open_table(path)), (0, _SMALL_ROWS), FULL_ROWS, 2):
@@ -137,7 +137,7 @@ def join_small_files(path: Path) -> int:
 
 
 def _joined(path: Path, small: Sequence[ArchiveFile]) -> int:
-    """Join files that follow each other; returns how many files there are fewer, 0 where another has changed them."""
+    """Join adjacent files; return by how many the number of files falls, 0 if another writer changed them."""
     table = open_table(path)
     columns = pa.schema(table.schema().to_arrow())
     with readable(f"archive {path.parent}", _REMEDY):
@@ -152,7 +152,7 @@ def _joined(path: Path, small: Sequence[ArchiveFile]) -> int:
 
 
 def _written(path: Path, rows: pa.Table) -> tuple[Path, Action]:
-    """Write rows as a file in the folder of a table; returns it, and the action that adds it."""
+    """Write rows as a file in a table's folder; return its path, and the action that adds it."""
     with TemporaryDirectory() as folder:
         write_deltalake(
             folder, rows, writer_properties=file_properties(rows.schema, len(rows)), target_file_size=_WHOLE
@@ -167,10 +167,10 @@ def _written(path: Path, rows: pa.Table) -> tuple[Path, Action]:
 def _runs(
     files: Iterable[ArchiveFile], sizes: tuple[int, int], full_rows: int, fewest: int
 ) -> Iterator[list[ArchiveFile]]:
-    """Yield runs of files that follow each other, and together make no more than `full_rows`.
+    """Yield runs of adjacent files that together have at most `full_rows`.
 
-    None has more rows than the second of the `sizes`, and `fewest` have more than the first one; or the next file
-    does not fit.
+    Each file has at most as many rows as the second of the `sizes`, and at least `fewest` of them more than the first;
+    or the next file does not fit.
     """
     least, most = sizes
     run: list[ArchiveFile] = []
@@ -193,33 +193,33 @@ class Archive:
     """The archive of a job, as its readers see it."""
 
     folder: Path  # where it is
-    names: Names = field(default_factory=lambda: NO_NAMES)  # as `under` takes them
-    until: int | None = None  # the last batch that is read; None: all of them
+    names: Names = field(default_factory=lambda: NO_NAMES)  # see `under`
+    until: int | None = None  # the last batch to read; None: all
 
     def under(self, names: Names) -> "Archive":
-        """Return the same where a column with a name of another time is read as the field that this stands for."""
+        """Return the archive with columns under earlier names read as the fields that `names` maps them to."""
         return replace(self, names=names)
 
     def columns(self) -> list[str]:
-        """Return the columns of its table, fields by the names that are used."""
+        """Return the columns of its table, with fields by their present names."""
         return list(self._sources(pa.schema(open_table(self.table_path).schema().to_arrow()).names))
 
     @property
     def table_path(self) -> Path:
-        """Where the table is."""
+        """The path of the table."""
         return table_of(self.folder)
 
     def exists(self) -> bool:
-        """Return whether there is a table; it may be empty."""
+        """Return whether the table exists; it may be empty."""
         return is_table(self.table_path)
 
     def since(self) -> int | None:
-        """Return the first batch that is archived; None where that is the first of the job."""
+        """Return the first archived batch; None if that is the job's first."""
         first = open_table(self.table_path).metadata().configuration.get(SINCE)
         return None if first is None else int(first)
 
     def end(self) -> int:
-        """Return how many rows are read, which is the number of the next arrival."""
+        """Return the number of the next arrival, which is the number of rows to read."""
         rows = end_of(open_table(self.table_path))
         if self.until is None or not rows:
             return rows
@@ -230,9 +230,9 @@ class Archive:
     def tables(
         self, first: int = 0, end: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the rows from one arrival on, up to another, in their order, in tables of up to about a million.
+        """Yield the rows from arrival `first` to before `end`, in order, in tables of up to about a million.
 
-        Of some `columns`, `_arrival` comes too.
+        With some `columns`, `_arrival` is included as well.
         """
         whole = self._named(pa.schema(open_table(self.table_path).schema().to_arrow()).empty_table()).schema
         last = self.end()
@@ -251,7 +251,7 @@ class Archive:
             yield rows.sort_by(ARRIVAL).combine_chunks()
 
     def query(self, sql: str) -> pa.Table:
-        """Run a query in SQL over the table `archive`; files without matches are not read."""
+        """Run an SQL query over the table `archive`; files without matches are not read."""
         table = open_table(self.table_path)
         columns = self._sources(pa.schema(table.schema().to_arrow()).names)
         parts = (f"coalesce({', '.join(map(quoted_column, sources))})" for sources in columns.values())
@@ -262,7 +262,7 @@ class Archive:
         return query(table, f"with archive as ({rows}) {sql}", f"archive {self.folder}", _REMEDY)
 
     def _sources(self, columns: Iterable[str]) -> dict[str, list[str]]:
-        """Return the columns of each field, by its name."""
+        """Return the columns of each field, by field name."""
         sources: dict[str, list[str]] = {}
         for column in columns:
             sources.setdefault(self.names.get(column, column), []).append(column)
@@ -275,7 +275,7 @@ class Archive:
 
 
 def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-    """Split tables in the order of arrival into tables of one batch each; a large batch comes in several of them."""
+    """Split tables in arrival order into tables of one batch each; a large batch yields several."""
     for table in tables:
         batches = table[BATCH].to_numpy()
         starts = [0, *(np.flatnonzero(np.diff(batches)) + 1).tolist(), len(table)]

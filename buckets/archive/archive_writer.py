@@ -1,4 +1,4 @@
-"""Appends what has arrived in each batch of a job to its archive, once, and in the order of arrival."""
+"""Appends the arrivals of each batch of a job to its archive, exactly once and in arrival order."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,15 +19,15 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rules.rule_set import RuleSet
 
-FILE_ROWS = 200_000  # Rows of a file of a large batch, about
-ARCHIVE = "archive"  # With the identity of a checkpoint, the name under which its job appends
+FILE_ROWS = 200_000  # About the most rows in a file of a large batch
+ARCHIVE = "archive"  # With a checkpoint's identity, the application name under which its job appends
 
 
 def check_archive(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | None) -> bool:
-    """Check that the next batch follows what is archived, if anything is; return whether the archive exists.
+    """Check that the next batch follows the archived ones, if any; return whether the archive exists.
 
     Raises:
-        BucketsError: the archive is another's, or lacks batches that the job has scored without it.
+        BucketsError: the archive belongs to another checkpoint, or lacks batches that the job has scored without it.
     """
     is_there, table = folder.is_of(identity), table_of(folder.path)
     scored = checkpoint.batches.latest_done()[0]
@@ -46,23 +46,23 @@ def check_archive(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | N
 
 
 class ArchiveWriter:
-    """Appends to the archive of a job; not for several threads at once."""
+    """Appends to a job's archive; for use by one thread at a time."""
 
     def __init__(self, folder: Path, settings: ArchiveSettings, identity: str, upkeep: Upkeep) -> None:
-        """Write under `folder`; with a batch's number, the identity of the checkpoint makes a write happen once."""
+        """Write under `folder`; the checkpoint's identity and the batch number make each write happen once."""
         self._path, self._cluster_by = table_of(folder), settings.cluster_by
         self._application, self._upkeep = f"{identity}-{ARCHIVE}", upkeep
         self._table = KeptTable(self._path, self._application)
         self._schema: EventSchema | None = None
-        self._end: int | None = None  # The number of the next arrival; None where the table has to be asked
+        self._end: int | None = None  # The number of the next arrival; None if the table must be asked
 
     def write(self, batch_id: int, schema: EventSchema, rule_set: RuleSet, arrived: Sequence[ArrivedRows]) -> None:
-        """Append what has arrived in a batch, unless an earlier run of it has."""
+        """Append the arrivals of a batch, unless an earlier run of it has."""
         if schema != self._schema:
             self._prepare(batch_id, schema, rule_set)
         columns, end = archive_columns(schema), self._end
         first = end_of(open_table(self._path)) if end is None else end
-        self._end = None  # Should this fail
+        self._end = None  # In case the append fails
 
         def write_files(of_table: pa.Schema) -> list[DataFile]:
             nonlocal first
@@ -79,7 +79,7 @@ class ArchiveWriter:
         self._upkeep.appended(self._path)
 
     def _prepare(self, batch_id: int, schema: EventSchema, rule_set: RuleSet) -> None:
-        """Make the table, or give it the columns of fields that it lacks; rows of its files are sorted by one field."""
+        """Create the table, or add columns for fields that it lacks; one field sorts the rows of its files."""
         columns, wanted = archive_columns(schema), self._cluster_by
         if not is_table(self._path):
             first = next((field for group in rule_set.groups for field in group.counted_fields), None)

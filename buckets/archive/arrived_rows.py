@@ -1,7 +1,7 @@
-"""Arrivals as rows of the archive: made in the tasks that read them, and turned into arrivals again.
+"""Arrivals as rows of the archive: built in the tasks that read them, and converted back to arrivals.
 
-Tasks hand over rows in pieces, each in the order of arrival: a few as bytes, more in a file that is named. Workers load
-this, so it imports nothing that writes tables.
+Tasks hand over rows in pieces in arrival order: few rows as bytes, many in a file. Workers load this module, so it
+imports no code that writes tables.
 """
 
 import io
@@ -26,9 +26,9 @@ ARRIVAL = "_arrival"  # The number of a row in the order of arrival, from 0
 BATCH = "_batch_id"
 SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
 INGESTED = "_ingested_ms"
-FAULT = "_fault"  # Why a row is not an event, whatever the rules; null of events
-JUDGED = "_judged"  # Whether rules are evaluated at the event; null where all events of its batch were judged
-RAW = "_raw"  # The row as it came, where it is not an event
+FAULT = "_fault"  # Why a row is not an event under any rules; null for events
+JUDGED = "_judged"  # Whether rules are evaluated at the event; null if they are at all events of its batch
+RAW = "_raw"  # The original row, if it is not an event
 OWN_COLUMNS = pa.schema(
     [
         pa.field(ARRIVAL, pa.int64()),
@@ -53,7 +53,7 @@ _OWN = {
 
 
 def archive_columns(schema: EventSchema) -> pa.Schema:
-    """Return the columns of the archive of events of a schema."""
+    """Return the archive's columns for an event schema."""
     fields = [pa.field(schema.event_id, pa.string()), pa.field(schema.event_time.field, TIME)]
     fields += [pa.field(name, kind) for name, kind in column_types(schema).items()]
     fields += [pa.field(name, pa.decimal128(38, measure.scale)) for name, measure in schema.measures.items()]
@@ -61,18 +61,18 @@ def archive_columns(schema: EventSchema) -> pa.Schema:
 
 
 def archived_and_rounded(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> tuple[pa.Table, dict[str, int]]:
-    """Turn arrivals into rows of the archive, and say by measure how many values were rounded: it has them so."""
+    """Convert arrivals to archive rows, and return per measure how many values were rounded, as they are archived."""
     parsed = convert(rows, schema, frozenset())
     return of_batch(archived_rows(rows, parsed, schema), batch_id), parsed.events.rounded_values
 
 
 def of_batch(rows: pa.Table, batch_id: int) -> pa.Table:
-    """Return rows of the archive with the number of their batch."""
+    """Add the batch number to archive rows."""
     return rows.append_column(BATCH, pa.array(np.full(len(rows), batch_id, np.int64)))
 
 
 def archived_rows(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema) -> pa.Table:
-    """Turn arrivals, and what they have been parsed to, into rows of the archive without numbers."""
+    """Convert arrivals and their parsed values to archive rows without numbers."""
     events, faults, names = parsed.every, parsed.own_faults, rows.schema.names
     good = arrivals.good_rows(len(events), faults)
     reasons = raw = pa.nulls(len(events), pa.string())
@@ -105,7 +105,7 @@ def archived_rows(rows: pa.RecordBatch, parsed: ParsedRows, schema: EventSchema)
 
 
 def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the archive as arrivals in pieces of up to 200,000; a declared field without a column is null."""
+    """Yield archive rows as arrivals, in pieces of up to 200,000; a declared field without a column is null."""
     optional = {arrivals.INGESTED: INGESTED, arrivals.JUDGED: JUDGED}
     present = {
         name: own for name, own in optional.items() if own in rows.column_names and rows[own].null_count < len(rows)
@@ -121,32 +121,32 @@ def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """Return rows in the order of arrival; those that have none among them stay as they stand."""
+    """Sort rows by arrival; ties keep their relative order."""
     names = {arrivals.SOURCE_ORDER: SOURCE_ORDER, arrivals.POSITION: POSITION}
     places = {name: rows[own] for name, own in names.items()}
     columns = arrival(pa.table(places | {arrivals.SOURCE: rows[SOURCE].dictionary_encode()}))
     return rows if ascend(*columns) else rows.take(pa.array(np.lexsort(columns[::-1])))
 
 
-Place = tuple[int, str, int]  # The source order, the source and the position of a row, which say when it arrived
-AT_HAND_BYTES = 1 << 18  # Rows of a task up to this size travel as bytes; more are in a file
+Place = tuple[int, str, int]  # A row's source order, source and position, which define when it arrived
+AT_HAND_BYTES = 1 << 18  # Rows of a task up to this size travel as bytes, more in a file
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class ArrivedRows(msgspec.Struct, frozen=True):
-    """The rows of a task, in pieces, each in the order of arrival."""
+    """The rows of a task, in pieces in arrival order."""
 
     ends: list[tuple[Place, Place]]  # the first and the last row of each piece
-    content: bytes = b""  # a file of Arrow with the pieces; empty where it is named
-    path: str = ""  # where the file is
+    content: bytes = b""  # an Arrow file with the pieces; empty if it is at `path`
+    path: str = ""  # the path of the file
 
     @classmethod
     def read(cls, packed: bytes) -> "ArrivedRows":
-        """Read what a task has handed over."""
+        """Decode what a task has handed over."""
         return msgspec.msgpack.decode(packed, type=cls)
 
     def packed(self) -> bytes:
-        """Return it as it is handed over."""
+        """Encode the rows for handing over."""
         return msgspec.msgpack.encode(self)
 
     def piece(self, number: int) -> pa.Table:
@@ -173,7 +173,7 @@ class ArrivedInTask:
         self._ends.append((_place(piece, 0), _place(piece, len(piece) - 1)))
 
     def handed_over(self, path: Path) -> ArrivedRows | None:
-        """Return what the task hands over; many rows go into a file, which is `path`. None where there are no rows."""
+        """Return the rows to hand over, many of them in a file at `path`; None if there are none."""
         if self._writer is None:
             return None
         self._writer.close()
@@ -191,9 +191,9 @@ def _place(rows: pa.RecordBatch, row: int) -> Place:
 
 
 def in_files(arrived: Sequence[ArrivedRows], most_rows: int) -> Iterator[pa.Table]:
-    """Yield the rows of a batch in the order of arrival, in tables of about so many rows. Memory: of such a table.
+    """Yield a batch's rows in arrival order, in tables of about `most_rows`. Memory: one such table.
 
-    Pieces that overlap, as of a Delta table whose files are not in the order of its arrival column, are in memory
+    Overlapping pieces, as from a Delta table whose files are not in the order of its arrival column, are in memory
     together.
     """
     pieces = [(ends, each, number) for each in arrived for number, ends in enumerate(each.ends)]

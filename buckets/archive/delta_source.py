@@ -22,19 +22,19 @@ from buckets.events.source_files import readable_files
 from buckets.expressions.expression import is_array
 from buckets.stores.location import location
 
-_MOST_ROWS = 2_000_000  # Rows that are read at once, about
+_MOST_ROWS = 2_000_000  # About the most rows read at once
 _ORDER = "__order__"
 
 
 def _field_sql(name: str, columns: pa.Schema) -> str:
-    """Return a column, or the field to which a path leads, in SQL, which counts elements of lists from 1."""
+    """Return the SQL for a column, or for the field at a path; SQL counts list elements from 1."""
     outermost, *inside = [name] if name in columns.names else path_of(name)
     steps = (f"[{sql_text(step)}]" if isinstance(step, str) else f"[{step + 1}]" for step in inside)
     return quoted_column(str(outermost)) + "".join(steps)
 
 
 def _arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
-    """Return rows that have the column of their order in the form of `events.arrivals`."""
+    """Convert rows with an order column to the form of `events.arrivals`."""
     order, readable = rows[_ORDER].combine_chunks(), schema_to_read(schema)
     wanted = {*readable.field_names, *containers(readable.field_names)}
     declared = [name for name in rows.column_names if name in wanted]
@@ -51,12 +51,11 @@ def open_events(
     say: Callable[[str], None],
     needed: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
-    """Return events in arrival order; all that can be checked before the first is read has been checked.
+    """Yield events in arrival order; everything checkable is checked before the first is read.
 
-    The rows of a file come as they stand, those of a folder file by file as these were modified, also of files in its
-    folders `NAME=VALUE`, those of a Delta table in the order of a column: `arrival`, or else their event time. `say` is
-    told which fields of `needed` are nowhere, and at the end gets remarks about the times, such as that they have
-    no zone.
+    The rows of a file come in file order, those of a folder file by file in order of modification, including files in
+    subfolders `NAME=VALUE`, those of a Delta table in the order of a column: `arrival`, or else their event time. `say`
+    is told which fields of `needed` are missing, and at the end gets remarks about times, such as missing zones.
     """
     path = location(str(path))
     if is_table(path):
@@ -67,7 +66,7 @@ def open_events(
     if not path.is_dir():
         opened = [open_event_file(path, schema)]
     else:
-        # Also those in folders whose names have values of fields.
+        # Including files in folders whose names contain values of fields.
         of_fields = (
             file
             for file in readable_files(path, subfolders=True)
@@ -103,16 +102,16 @@ def _delta_arrivals(
     if kind is None or not can_order(kind):
         reason = f"column {arrival!r} is of type {kind} and cannot order rows"
         raise bad_source(path, f"{reason}; name a column of whole numbers, dates or timestamps")
-    # The order of rows, as Spark has it: whole numbers, or microseconds.
+    # Spark's order of rows: integers, or microseconds.
     is_moment = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     order = f"arrow_cast({column}, 'Timestamp(Microsecond, Some(\"UTC\"))')" if is_moment else column
     order = f"arrow_cast({order}, 'Int64')"
     ordered = f"select {order} as o from rows where {column} is not null order by o"
     orders, fewest = query(table, ordered, named)["o"].to_numpy(), table.count()
-    if len(orders) < fewest:  # Of files without statistics it knows no rows.
+    if len(orders) < fewest:  # For files without statistics the log has no row counts.
         without = fewest - len(orders)
         raise bad_source(path, f"column {arrival!r} is null in {without:,} rows, which then have no order")
-    # Rows that share a place come by their ids; lists of structs have no order.
+    # Rows with equal order are sorted by id; lists of structs cannot be ordered.
     ids = [name for name in reachable(schema.id_names, columns) if name in schema.id_names and not is_array(name)]
     sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in ids)])
 

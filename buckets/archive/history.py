@@ -1,6 +1,6 @@
-"""The history of a job: what it has archived, what each of these batches was scored with, and events looked up in it.
+"""The history of a job: its archive, what each batch was scored with, and events looked up in it.
 
-A batch was scored with rules, lists and settings, under the names that fields had then.
+A batch was scored with rules, lists and settings under the field names of its time.
 """
 
 import copy
@@ -32,7 +32,7 @@ from buckets.verdicts.confirmed import FindEvents
 
 
 def _renamed_engine(engine: EngineSettings, names: Names) -> EngineSettings:
-    """Return settings whose precision of groups names their fields."""
+    """Return settings whose precision of groups uses the given field names."""
     groups = tuple(
         group.model_copy(
             update={
@@ -46,12 +46,12 @@ def _renamed_engine(engine: EngineSettings, names: Names) -> EngineSettings:
 
 
 class RecordedBatches:
-    """The records of a checkpoint, for good.
+    """A checkpoint's permanent records.
 
     Attributes:
-        cuts: of the batches that are written, by number.
-        before: the last batch before them, which could not be archived; None where there is none.
-        after: the number of the last batch, where the archive ends before it; None where it does not.
+        cuts: the ends of the written batches, by number.
+        before: the last batch before them, which was not archived; None if there is none.
+        after: the number of the last batch, if the archive ends before it; otherwise None.
         rule_set: returns a version of the rules.
     """
 
@@ -70,11 +70,11 @@ class RecordedBatches:
         self._lists = lru_cache(maxsize=8)(lambda versions: PinnedLists(self._checkpoint.lists, dict(versions)))
 
     def __reduce__(self) -> tuple[Callable[..., "RecordedBatches"], tuple[Path, Names]]:
-        """Travel as the place of the records, which are read there again."""
+        """Pickle as the location of the records, which are read again there."""
         return _read_again, (self._checkpoint.path, self._names)
 
     def __copy__(self) -> "RecordedBatches":
-        """Return the same records, which are not read again."""
+        """Share the records instead of reading them again."""
         copied = object.__new__(RecordedBatches)
         vars(copied).update(vars(self))
         return copied
@@ -89,14 +89,14 @@ class RecordedBatches:
         return later
 
     def until(self, batch_id: int) -> "RecordedBatches":
-        """Return the records up to a batch, with which the archive ends."""
+        """Return the records up to the batch with which the archive ends."""
         earlier = copy.copy(self)
         earlier.after = self.cuts[-1].batch_id if self.cuts[-1].batch_id > batch_id else None
         earlier.cuts = [cut for cut in self.cuts if cut.batch_id <= batch_id]
         return earlier
 
     def under(self, names: Names) -> "RecordedBatches":
-        """Return the same where all batches name fields alike: by what each name stands for, unless that is itself."""
+        """Return the records with the same field names for all batches: each name, or what `names` maps it to."""
         renamed = copy.copy(self)
         renamed._names = names
         renamed.rule_set = lru_cache(maxsize=64)(lambda version: renamed_rules(self._as_written(version), names))
@@ -118,7 +118,7 @@ class RecordedBatches:
         return terms.model_copy(update={"event_schema": schema, "engine": engine})
 
     def lists(self, cut: BatchEnd) -> Lists:
-        """Return the lists as a batch saw them: the same object as long as they are the same."""
+        """Return the lists as a batch saw them; the same object while they do not change."""
         return self._lists(tuple(cut.lists.items())) if cut.lists else NO_LISTS
 
 
@@ -148,7 +148,7 @@ class History:
 
     @staticmethod
     def open(job: Job) -> "History":
-        """Open the history of a job, which may run meanwhile, up to the last batch that is written."""
+        """Open the history of a job, which may be running, up to its last written batch."""
         archive, checkpoint = archive_of(job), Checkpoint(job.checkpoint)
         recorded = RecordedBatches(job.checkpoint)
         identity = checkpoint.job.known_identity()
@@ -166,12 +166,12 @@ class History:
 
 
 def archived_events(job: Job) -> FindEvents | None:
-    """Return a function that looks for events in the archive of a job; None where the job has none."""
+    """Return a function that looks up events in a job's archive; None if the job has none."""
     return None if job.settings.archive is None else partial(_look_up, job)
 
 
 def _look_up(job: Job, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Return the events of some ids, each as it came first: its time in ms, and its other fields."""
+    """Return the events with some ids, each as it first arrived: its time in ms, and its other fields."""
     schema = job.event_schema
     archive = archive_of(job).under(schema.new_names)
     if not archive.exists():

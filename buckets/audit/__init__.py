@@ -1,4 +1,1 @@
-"""Topics as Delta tables, each message once: columns and constraints, rows, the folder, and the writer.
-
-Reading the topics with Spark is in `spark/audit.py`.
-"""
+"""Topics as Delta tables, each message once: columns and constraints, rows, the folder, and the writer."""

@@ -36,7 +36,7 @@ def audit_settings(job: Job) -> AuditSettings:
 
 
 def topics_of(job: Job) -> dict[str, str]:
-    """Return the topics that are kept, each with the name of its table."""
+    """Return the topics to keep, each with the name of its table."""
     topics = {topic: output for output, topic in job.settings.output.topics_in_use().items()}
     if job.settings.verdicts.topic is not None:
         topics[job.settings.verdicts.topic] = VERDICTS
@@ -57,9 +57,9 @@ class AuditFolder:
         self._owned = OwnedFolder(self.tables, "audit.path")
 
     def topics(self, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Return the topics that are read, each with its table: those that are wanted, and those that ever were.
+        """Return the topics to read, each with its table: the wanted ones, and all that were ever read.
 
-        A topic that the configuration does not name any more may still hold messages that have not been read.
+        A topic that is no longer configured may still hold unread messages.
         """
         written: dict[str, str] = self._written()["topics"] if self._audit.exists() else {}
         for topic, table in wanted.items():
@@ -72,7 +72,7 @@ class AuditFolder:
         return {**written, **wanted}
 
     def check(self) -> None:
-        """Check that checkpoint and folder are new, or that they belong together, and that nobody else uses them."""
+        """Check that checkpoint and folder are new or belong together, and that no other process uses them."""
         check_free(self.checkpoint)
         tables, checkpoint = self.tables.resolve(), self.checkpoint.resolve()
         if tables.is_relative_to(checkpoint) or checkpoint.is_relative_to(tables):
@@ -99,7 +99,7 @@ class AuditFolder:
 
     def _written(self) -> dict[str, Any]:
         def record_of(written: Any) -> dict[str, Any]:
-            is_known = written["format"] == FORMAT  # another one is refused below
+            is_known = written["format"] == FORMAT  # another format is refused below
             return {name: written[name] for name in ("format", "id", "topics")} if is_known else dict(written)
 
         written = self._records.read(self._audit, record_of)
@@ -112,7 +112,7 @@ class AuditFolder:
         return written
 
     def open(self) -> str:
-        """Take checkpoint and folder for this audit, or go on with them.
+        """Claim checkpoint and folder for this audit, or continue with them.
 
         Returns:
             The identity of the checkpoint, the same at every start.
@@ -125,7 +125,7 @@ class AuditFolder:
         return identity
 
     def keep_topics(self, topics: Mapping[str, str]) -> None:
-        """Write which topics are read and into which tables; the tables must exist."""
+        """Record which topics are read and into which tables; the tables must exist."""
         written = self._written()
         if written["topics"] != topics:
             write_whole(self._audit, self._sealed(written["id"], topics))
@@ -135,5 +135,5 @@ class AuditFolder:
         return self._records.sealed(self._audit, record, indent=1)
 
     def has_table(self, name: str) -> bool:
-        """Return whether a table is there."""
+        """Return whether a table exists."""
         return any((self.tables / name / "_delta_log").glob("[0-9]*"))

@@ -1,6 +1,6 @@
 """The tables of the audit: columns with comments, checks of rows, and messages of topics as rows.
 
-A message is read by the schema of its output. One that does not fit is kept as it came, with a `fault` that says why.
+A message is decoded by the schema of its output. One that does not fit is kept undecoded, with the reason in `fault`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from buckets.outputs.output import USUAL_SCALE, Check, Row, value_type
 
 
 def field_checks(field: Field) -> Iterable[Check]:
-    """Yield what a schema says of single values: ids are not empty, numbers not too small, choices are kept to."""
+    """Yield the constraints of a field's values: ids are not empty, numbers not too small, choices are allowed ones."""
     name, minimum, choices = field.name, field.minimum, field.choices
 
     def check(suffix: str, sql: str, holds: Callable[[Any], bool]) -> Check:
@@ -64,12 +64,12 @@ class Table:
     """A table of the audit."""
 
     name: str  # of its folder
-    comment: str  # what a row is
+    comment: str  # the meaning of a row
     columns: tuple[Column, ...]  # its columns, the partition column last
-    checks: tuple[Check, ...] = ()  # what every row fulfils
-    contract: Contract | None = None  # what its messages hold; None where they are kept as they are
-    identity: str | None = None  # the column by which repeats are recognised; None where there are none
-    # columns in which a repeat equals the first message, so that only rows like it are searched; without any, all are
+    checks: tuple[Check, ...] = ()  # constraints of every row
+    contract: Contract | None = None  # the schema of its messages; None if they are kept undecoded
+    identity: str | None = None  # the column that identifies repeats; None if there are none
+    # columns in which a repeat equals the first message, which limit the search; without any, all rows are
     repeats_share: tuple[str, ...] = ()
 
 
@@ -111,10 +111,10 @@ _UNREADABLE_TABLE = Table(
 
 
 def audit_tables(names: Collection[str], largest_scale: int = 0) -> dict[str, Table]:
-    """Return the tables of outputs and of verdicts with that of what cannot be read, and that of transactions.
+    """Return the tables of outputs and verdicts, of unreadable messages, and of transactions.
 
-    Those of outputs and verdicts are there if they are among the names. `largest_scale` is that of the event schema,
-    where values have more digits than usual.
+    The tables of outputs and verdicts are included if they are among the names. `largest_scale` is the event schema's,
+    whose values may have more digits than usual.
     """
     scale = max(largest_scale, USUAL_SCALE)
     read = [_output_table(name, USUAL_SCALE if name == VERDICTS else scale) for name in PUBLISHED if name in names]
@@ -142,22 +142,22 @@ def _output_table(output: str, largest_scale: int) -> Table:
     )
 
 
-_FIRST_BYTE = b"\0"  # Of the prefix of a registry, and never of JSON
+_FIRST_BYTE = b"\0"  # The first byte of a registry prefix, and never of JSON
 
 
 @dataclass(frozen=True)
 class BinaryValues:
-    """What reads values."""
+    """A decoder of message values."""
 
-    written_in: BinaryFormat  # the format of those that are no JSON
-    checkpoint: Path  # of the audit, which keeps the schemas that it has asked for
-    ask: SchemaOf  # asks the registry for the schema of a number
+    written_in: BinaryFormat  # the format of values that are not JSON
+    checkpoint: Path  # of the audit, which keeps the schemas requested so far
+    ask: SchemaOf  # requests the schema with a number from the registry
 
     def shown(self, output: str, value: bytes) -> dict[str, Any]:
-        """Return what JSON shows of a message of an output.
+        """Decode a message of an output to the fields that JSON would show.
 
         Raises:
-            ValueError: it cannot be read.
+            ValueError: it cannot be decoded.
             BucketsError: the registry cannot be asked.
         """
         if len(value) < PREFIX_BYTES:
@@ -178,13 +178,13 @@ TABLE, FAULT = "table", "fault"
 _MICROS_OF_DAY = 86_400_000_000
 _ROWS_ORIGIN = pa.schema([(column.name, column.type) for column in _ORIGIN if column.name != TOPIC_ID])
 _BYTES = [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE), (TIMESTAMP_TYPE, pa.int32())]
-MESSAGE_COLUMNS = pa.schema([*_ROWS_ORIGIN, *_BYTES])  # Messages as they are handed to a reader
+MESSAGE_COLUMNS = pa.schema([*_ROWS_ORIGIN, *_BYTES])  # The columns of messages given to a reader
 _RAW = pa.schema([(f"raw_{column.name}", column.type) for column in _MESSAGE])
-"""A message as it came: outputs have fields `key` and `value` of their own."""
+"""The columns of an undecoded message; outputs have fields `key` and `value` themselves."""
 
 
 class MessageReader:
-    """Reads messages of several topics."""
+    """Decodes messages of several topics."""
 
     def __init__(
         self,
@@ -192,9 +192,9 @@ class MessageReader:
         topic_ids: Mapping[str, str] = MappingProxyType({}),
         binary: "BinaryValues | None" = None,
     ) -> None:
-        """Read messages into tables by topic; those of a table without a contract are kept as they came.
+        """Decode messages into tables by topic; messages for a table without a contract are kept unchanged.
 
-        The ids of topics are given where they are known, and `binary` where values may be no JSON.
+        `topic_ids` holds the ids of topics that are known; `binary` is needed if values may not be JSON.
         """
         self._binary = binary
         self._tables, self._topic_ids = dict(tables), dict(topic_ids)
@@ -210,7 +210,7 @@ class MessageReader:
         self.schema: pa.Schema = pa.schema([*own, *_ROWS_ORIGIN, *_RAW, *self._fields])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read batches of `MESSAGE_COLUMNS`, and yield batches of `schema`, one row a message."""
+        """Decode batches of `MESSAGE_COLUMNS` into batches of `schema`, one row per message."""
         return map(self._read, batches)
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -249,10 +249,10 @@ class MessageReader:
 
 
 def read_message(table: Table, value: bytes | None, binary: "BinaryValues | None" = None) -> Row:
-    """Read the value of a message as a row of its table, without the columns that say where the message came from.
+    """Decode a message's value to a row of its table, without the columns for the message's origin.
 
     Raises:
-        ValueError: it does not fit the schema, or what every row of the table fulfils.
+        ValueError: it does not fit the schema, or violates a constraint of the table.
     """
     assert table.contract is not None
     if binary is not None and table.name in TOPICS and value is not None and value.startswith(_FIRST_BYTE):
@@ -275,7 +275,7 @@ def read_message(table: Table, value: bytes | None, binary: "BinaryValues | None
 
 
 def _text(name: str, data: bytes | None) -> Row:
-    """Return bytes as text, and also as bytes where they are not valid UTF-8."""
+    """Return bytes as text, and additionally as bytes if they are not valid UTF-8."""
     try:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
@@ -284,7 +284,7 @@ def _text(name: str, data: bytes | None) -> Row:
 
 
 def rows_of(table: Table, read: pa.Table) -> pa.Table:
-    """Return the rows of one table, by topic, partition and offset, from what a reader has read."""
+    """Return the decoded rows of one table, ordered by topic, partition and offset."""
     if table.name == UNREADABLE:
         chosen = read.filter(pc.field(FAULT).is_valid())
     else:

@@ -1,14 +1,14 @@
-"""Writes the rows of a batch to their Delta tables, each once.
+"""Writes the rows of a batch to their Delta tables, each exactly once.
 
-Two things together make it exactly once. A batch that is run again is recognised by its number, which goes into the
-commit (`append_new`). A message that was sent again, because a scoring batch was run again, is recognised by its id,
-and only the first is kept: an anti-join and an append. Ids are looked up only where a repeat can be
-(`Table.repeats_share`): by day, and by position or time of the event. Delta knows these of each file, so what is read
-grows with the batch and not with the table.
+Two mechanisms make it exactly once. A batch that runs again is recognised by its number, which is part of the commit
+(`append_new`). A message that was sent again, because a scoring batch ran again, is recognised by its id, and only the
+first is kept: an anti-join and an append. Ids are looked up only where a repeat is possible (`Table.repeats_share`): by
+day, and by position or time of the event. Delta's statistics hold these for each file, so the amount read grows with
+the batch and not with the table.
 
 Rows are written from the driver, through delta-rs. Seven tables with 10 to 300 rows each took 0.05 s that way, and 13
-to 22 s as appends of Spark, on the same busy machine of two cores: a batch every few seconds must leave the cores to
-the scoring.
+to 22 s as Spark appends, on the same busy machine with two cores: a batch every few seconds must leave the cores to
+scoring.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,27 +34,27 @@ from buckets.delta.upkeep import Upkeep
 from buckets.delta.whole_table import open_table, query, through_store
 from buckets.outputs.contract import MOMENT
 
-OPEN_COMMITS = 64  # After how many commits a table is opened anew
-AT_ONCE = 4  # How many tables are written at the same time
+OPEN_COMMITS = 64  # The number of commits after which a table is reopened
+AT_ONCE = 4  # How many tables are written in parallel
 
 
 @dataclass(frozen=True)
 class WrittenMessages:
-    """What became of a batch."""
+    """What happened to the messages of a batch."""
 
-    messages: Mapping[str, int]  # how many there were of each table
-    repeats: int  # how many of them the tables had already
-    unreadable: int  # how many did not fit their schema
+    messages: Mapping[str, int]  # the messages for each table
+    repeats: int  # the number of them that the tables already contained
+    unreadable: int  # the number that did not fit their schema
 
 
 class AuditWriter:
     """Writes the rows of batches."""
 
     def __init__(self, folder: Path, identity: str, tables: Iterable[Table], upkeep: Upkeep | None = None) -> None:
-        """Write to tables under `folder` that have been made.
+        """Write to existing tables under `folder`.
 
-        The identity of the checkpoint, with a batch's number, makes a write happen once. `upkeep` looks after the
-        tables while batches are written.
+        The checkpoint's identity and the batch number make each write happen once. `upkeep` maintains the tables while
+        batches are written.
         """
         self._identity = identity
         self._upkeep = upkeep
@@ -64,7 +64,7 @@ class AuditWriter:
         self._since = {name: table.version() for name, table in self._open.items()}
 
     def write(self, read: pa.Table, batch_id: int) -> WrittenMessages:
-        """Write a batch, once, however often it is run. A table without rows in it is not touched."""
+        """Write a batch exactly once, even if it runs again; tables without rows in it are not touched."""
         counts = {pair["values"]: pair["counts"] for pair in pc.value_counts(read[TABLE]).to_pylist()}
         unreadable = read.num_rows - read[FAULT].null_count
         touched = [*counts, *([UNREADABLE] if unreadable else [])]
@@ -73,7 +73,7 @@ class AuditWriter:
         return WrittenMessages(counts, sum(repeats), unreadable)
 
     def _append(self, name: str, read: pa.Table, batch_id: int) -> int:
-        """Write the rows of a table; returns how many repeats there were."""
+        """Write the rows of a table; return the number of repeats."""
         table, there, repeats = self._tables[name], self._table(name), 0
 
         def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
@@ -92,7 +92,7 @@ class AuditWriter:
         return repeats
 
     def _table(self, name: str) -> DeltaTable:
-        """Return a table in its latest version; it is reopened now and then, since it keeps all commits in memory."""
+        """Return a table's latest version, reopened now and then since it holds all commits in memory."""
         if self._open[name].version() - self._since[name] >= OPEN_COMMITS:
             self._open[name] = open_table(self._folder / name)
             self._since[name] = self._open[name].version()
@@ -101,7 +101,7 @@ class AuditWriter:
         return self._open[name]
 
     def _without_repeats(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Return the first row of each id, without ids that the table holds."""
+        """Return the first row of each id, without ids that the table already contains."""
         assert table.identity is not None
         codes = rows[table.identity].combine_chunks().dictionary_encode().indices.to_numpy()
         _, first = np.unique(codes, return_index=True)
@@ -115,7 +115,7 @@ class AuditWriter:
 
 
 def _like(rows: pa.Table, column: str) -> str:
-    """Return the condition, in SQL, of rows whose value of a column is among those of these rows."""
+    """Return the SQL condition that a column has one of its values in these rows."""
     if column == DAY:
         days = ", ".join(f"date '{day.isoformat()}'" for day in pc.unique(rows[DAY]).to_pylist())
         return f"{DAY} in ({days})"

@@ -1,6 +1,6 @@
-"""The backfills of a running job, as its driver sees them: requests, chunks that a thread builds, and the pace.
+"""A running job's backfills as its driver sees them: requests, chunks built by a thread, and the pace.
 
-The thread reads the archive and writes chunks ahead of the shards, just so many that none has to wait.
+The thread reads the archive and writes chunks ahead of the shards, just enough that none has to wait.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ ListsOf = Callable[[Mapping[str, int]], Lists]
 
 
 def rows_of_fill(history: History, fill: Fill) -> int | None:
-    """Return how many rows of the archive go into a fill; None while it does not reach that far."""
+    """Return how many archived rows belong to a fill; None while the archive does not reach far enough."""
     if history.recorded.cuts[-1].batch_id < fill.first_batch:
         return None
     rows = history.archive.query(f"select min({ARRIVAL}) as first from archive where {BATCH} >= {fill.first_batch}")
@@ -45,9 +45,9 @@ def rows_of_fill(history: History, fill: Fill) -> int | None:
 
 
 def chunks_of_fill(history: History, fill: Fill, first: int, end: int) -> Iterator[Chunk]:
-    """Return the chunks of a fill, by the rules and settings of the batch with which it began.
+    """Return the chunks of a fill, under the rules and settings of the batch with which it began.
 
-    It takes in the arrivals from `first` to before `end`, which is as `rows_of_fill` says.
+    It covers the arrivals from `first` to before `end`, as returned by `rows_of_fill`.
     """
     recorded, checkpoint = history.recorded, history.job.checkpoint
     begun = next(cut for cut in recorded.cuts if cut.batch_id >= fill.first_batch)
@@ -62,7 +62,7 @@ def chunks_of_fill(history: History, fill: Fill, first: int, end: int) -> Iterat
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes chunks of up to `rows` rows of the archive for a group; no field of `required` may be null in an event."""
+    """Makes chunks of up to `rows` archived rows for a group; events must not have a null in `required` fields."""
 
     group: Group
     required: frozenset[str]
@@ -73,7 +73,7 @@ class Builder:
     def chunks(
         self, tables: Iterable[pa.Table], pinned: Mapping[int, Mapping[str, int]], lists_of: ListsOf
     ) -> Iterator[Chunk]:
-        """Yield the chunks of rows in the order of arrival; `pinned` has the versions of lists that each batch saw."""
+        """Yield the chunks of rows in arrival order; `pinned` has the list versions that each batch saw."""
         waiting: list[pa.Table] = []
         seen: Mapping[str, int] = {}
         for batch_id, found in by_batch(iter(tables)):
@@ -104,7 +104,7 @@ class Builder:
 
 
 def _in_turn(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Number arrivals anew, so that they say only that they came one after the other, across batches and sources."""
+    """Renumber arrivals consecutively, so that their order spans batches and sources."""
     ranks = {
         SOURCE: pa.array([""] * len(rows), pa.string()),
         SOURCE_ORDER: pa.array(np.zeros(len(rows), np.int64)),
@@ -115,19 +115,19 @@ def _in_turn(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 EVERY_S = 0.5  # How often requests are looked for
-AGAIN_AFTER_S = 2.0  # After how long the archive is looked at again that does not reach far enough
-PATIENCE_S = 5.0  # For so long the end of a job waits for the thread
-NICENESS = 10  # By so much batches come before the thread
-AHEAD = 256  # So many chunks are written ahead of the shards
-PORTION = 16  # So many are written of one fill before the next has its turn
-KEPT_BATCHES = 3  # Chunks stay for so many batches after all shards have taken them in: a batch may run again
+AGAIN_AFTER_S = 2.0  # The pause before an archive that does not reach far enough is checked again
+PATIENCE_S = 5.0  # How long a job's end waits for the thread
+NICENESS = 10  # How much lower the thread's priority is than that of batches
+AHEAD = 256  # How many chunks are written ahead of the shards
+PORTION = 16  # How many chunks of one fill are written before the next fill's turn
+KEPT_BATCHES = 3  # How many batches chunks outlive their use by all shards, since a batch may run again
 
 
 @dataclass
 class _Building:
-    """A fill whose chunks are being written: `ready` of `total`, which is None while it is not known.
+    """A fill whose chunks are being written: `ready` of `total`, which is None while unknown.
 
-    `taken` says how many all shards had taken, after each of the last batches; `coming` gives the next chunks.
+    `taken` counts the chunks consumed by all shards after each of the last batches; `coming` yields the next chunks.
     """
 
     fill: Fill
@@ -139,12 +139,12 @@ class _Building:
 
 
 class Backfills(BackfillSource):
-    """The backfills of a job that has an archive."""
+    """The backfills of a job with an archive."""
 
     can_fill = True
 
     def __init__(self, job: Job, say: Callable[[str], None] = lambda line: None) -> None:
-        """Do nothing before `start`; `say` is told why no chunk can be written at the moment, once for each reason."""
+        """Do nothing before `start`; `say` receives each reason why no chunk can be written at the moment, once."""
         self._job, self._say = job, say
         self._requests = BackfillRequests(job.checkpoint)
         self._wanted: dict[str, tuple[BackfillRequest, Wanted]] = {}
@@ -160,18 +160,18 @@ class Backfills(BackfillSource):
     # --- what the rule book asks ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look for requests, and to write chunks."""
+        """Start looking for requests, and writing chunks."""
         self._closing.clear()
         self._thread = threading.Thread(target=self._run, name="backfill", daemon=True)
         self._thread.start()
 
     def wanted(self) -> list[Wanted]:
-        """Return the rules for which a backfill is asked, and whose archive has been found; returns at once."""
+        """Return the rules with a requested backfill whose archive has been found, without waiting."""
         with self._lock:
             return [wanted for _, wanted in self._wanted.values()]
 
     def taken(self, wanted: Wanted) -> None:
-        """Forget a request that is in a version of the rules; one that has come in its place meanwhile stays."""
+        """Delete a request that has become part of a version of the rules, unless a newer one has replaced it."""
         with self._lock:
             request, there = self._wanted.get(wanted.rule.rule_id, (None, None))
             if request is None or there != wanted:
@@ -180,17 +180,17 @@ class Backfills(BackfillSource):
         self._requests.forget(request)
 
     def stop(self) -> None:
-        """Write no more chunks; what is written stays."""
+        """Stop writing chunks; existing ones stay."""
         self._closing.set()
         self._asked.set()
         if self._thread is not None:
-            self._thread.join(PATIENCE_S)  # An archive may take long; it, and each chunk, is whole or not at all.
+            self._thread.join(PATIENCE_S)  # Reading may take long; the plan and each chunk are written atomically.
             self._thread = None
 
     # --- what a batch asks ------------------------------------------------------------------------------------
 
     def begin_batch(self, rule_set: RuleSet) -> dict[int, tuple[int, int | None, int]]:
-        """Return how many chunks of each fill a batch may take, how many there are, and how many rows it takes."""
+        """Return per fill how many chunks a batch may take, their total if known, and how many rows to take."""
         live = {fill.number: fill for fill in rule_set.fills}
         with self._lock:
             self._seen.append(frozenset(live))
@@ -205,7 +205,7 @@ class Backfills(BackfillSource):
         return offers
 
     def end_batch(self, filled: Mapping[int, Filled], duration_s: float) -> None:
-        """Note how far fills have come with a batch, and how long it took."""
+        """Record the progress of fills in a batch, and the batch's duration."""
         if not filled:
             return
         self._pace.took(self._rows, duration_s)
@@ -228,7 +228,7 @@ class Backfills(BackfillSource):
                 while self._build_all() and not self._closing.is_set():
                     pass
                 self._clean()
-            except Exception as error:  # The job goes on without it, and it is tried again.
+            except Exception as error:  # The job continues without it, and the work is retried.
                 fault = error.message if isinstance(error, BucketsError) else kind_and_line(error)
                 if fault != self._fault:
                     self._fault = fault
@@ -251,7 +251,7 @@ class Backfills(BackfillSource):
                 self._wanted[request.rule.rule_id] = request, wanted
 
     def _complete(self, history: History) -> Completeness | None:
-        """Return since when the archive holds every event; None: since the first of the job."""
+        """Return since when the archive is complete; None: from the job's beginning."""
         if history.recorded.before is None:
             return None
         name, archive = self._job.event_schema.event_time.field, history.archive
@@ -266,13 +266,13 @@ class Backfills(BackfillSource):
         return complete_behind((Stretch(first_ms, last_ms),), 1, self._job.settings.engine.allowed_lateness)
 
     def _build_all(self) -> bool:
-        """Write some chunks of each fill that needs some; whether there was one."""
+        """Write some chunks of each fill that needs them; return whether any was written."""
         with self._lock:
             building = list(self._building.values())
         return sum(self._build(fill) for fill in building if fill.total is None) > 0
 
     def _build(self, building: _Building) -> bool:
-        """Write the next chunks of a fill; whether there was room for some that were missing."""
+        """Write a fill's next chunks; return whether any were missing and had room."""
         chunks, coming = building.chunks, building.coming
         if coming is None:
             building.ready, building.total = chunks.ready(), chunks.total()
@@ -296,12 +296,12 @@ class Backfills(BackfillSource):
                 chunks.write(building.ready, chunk)
                 building.ready += 1
         except BaseException:
-            building.coming = None  # What it has given may not be written: it begins again after what is.
+            building.coming = None  # What it has yielded may be unwritten: start again after the written chunks.
             raise
         return room > 0
 
     def _clean(self) -> None:
-        """Remove chunks, and whole fills, that no batch can ask for any more."""
+        """Delete chunks and whole fills that no batch can need any more."""
         with self._lock:
             building, seen = dict(self._building), list(self._seen)
         for fill in building.values():

@@ -1,11 +1,11 @@
-"""The history of a fill as files beside the checkpoint: chunks that shards take in one after the other.
+"""The history of a fill as files beside the checkpoint: chunks that shards consume one after the other.
 
-    CHECKPOINT/buckets/fills/3/plan.json        what the archive holds that goes in
-    CHECKPOINT/buckets/fills/3/000000042.arrow  a chunk: a row a shard, with its events as `fan_out` packs them
-    CHECKPOINT/buckets/fills/3/whole.json       how many chunks there are, once all are written
+    CHECKPOINT/buckets/fills/3/plan.json        what the archive contributes
+    CHECKPOINT/buckets/fills/3/000000042.arrow  a chunk: one row per shard, with its events as `fan_out` packs them
+    CHECKPOINT/buckets/fills/3/whole.json       the number of chunks, once all are written
 
-A chunk is written whole or not at all. Tasks read it, each its own row. The pace bounds how many rows a batch takes in,
-so that it takes no more than half as long again as usual.
+A chunk is written atomically, and each task reads its own row. The pace limits the rows that a batch consumes, so that
+the batch takes at most half as long again as usual.
 """
 
 import json
@@ -29,23 +29,23 @@ from buckets.lists.index import Lists
 from buckets.rules.completeness import Piece
 from buckets.rules.rule_set import RuleSet
 
-CHUNK_ROWS = 2_000  # Rows of the archive in a chunk at most
+CHUNK_ROWS = 2_000  # The most archived rows in a chunk
 _ROWS, _LISTS, _END = b"rows", b"lists", b"end"
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some history of a group."""
+    """A part of a group's history."""
 
     packed: Mapping[int, bytes]  # by shard, the events as `fan_out` packs them
-    rows: int  # how many rows of the archive it stands for
-    end: int  # the number of the arrival in the archive after it
-    lists: Mapping[str, int]  # by name, the versions of the lists that its events have seen
+    rows: int  # how many rows of the archive it covers
+    end: int  # the number of the next arrival in the archive
+    lists: Mapping[str, int]  # by name, the list versions that its events have seen
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What goes into a fill."""
+    """The contents of a fill."""
 
     rows: int
     chunks: int
@@ -59,24 +59,24 @@ class FillChunks:
         self._chunks = NumberedRecords(self._records, self.folder, ".arrow")
 
     def plan(self) -> Plan | None:
-        """Return what goes in; None while that is not known."""
+        """Return the contents of the fill; None while unknown."""
         return self._records.read_if_there(self.folder / "plan.json", reader_of(Plan))
 
     def keep_plan(self, plan: Plan) -> None:
-        """Write what goes in."""
+        """Write the contents of the fill."""
         self._records.write(self.folder / "plan.json", plan)
 
     def ready(self) -> int:
-        """Return how many chunks have been written, also those that are gone again. Cost: of a listing."""
+        """Return how many chunks have been written, including deleted ones. Cost: one listing."""
         newest = self._chunks.newest()
         return 0 if newest is None else newest + 1
 
     def total(self) -> int | None:
-        """Return how many there are in all; None while that is not known."""
+        """Return the total number of chunks; None while unknown."""
         return self._records.read_if_there(self.folder / "whole.json", lambda record: int(record["chunks"]))
 
     def end(self) -> int:
-        """Return the number of the arrival after the newest chunk; 0 where there is none."""
+        """Return the number of the arrival after the newest chunk; 0 if there is none."""
         ready = self.ready()
         return int(self._table(ready - 1).schema.metadata[_END]) if ready else 0
 
@@ -92,22 +92,22 @@ class FillChunks:
         self._chunks.write_bytes(number, sink.getvalue().to_pybytes())
 
     def finish(self, chunks: int) -> None:
-        """Write how many there are: all of them."""
+        """Write the total number of chunks."""
         self._records.write(self.folder / "whole.json", {"chunks": chunks})
 
     def read(self, number: int, shard: int) -> Piece:
-        """Return the part of a chunk that is a shard's."""
+        """Return a shard's part of a chunk."""
         table = self._table(number)
         metadata, at = table.schema.metadata, pc.index(table["shard"], shard).as_py()
         packed = None if at < 0 else table["packed"][at].as_py()
         return Piece(packed, int(metadata[_ROWS]), metadata[_LISTS].decode())
 
     def forget(self, until: int) -> None:
-        """Remove chunks that every shard has taken in; the newest stays, from which writing goes on."""
+        """Delete chunks that every shard has consumed, except the newest, after which writing continues."""
         self._chunks.remove(*(number for number in self._chunks.numbers()[:-1] if number < until))
 
     def remove(self) -> None:
-        """Remove all of it."""
+        """Delete the whole fill."""
         remove_tree(self.folder)
 
     def _table(self, number: int) -> pa.Table:
@@ -116,45 +116,45 @@ class FillChunks:
 
 @dataclass(frozen=True)
 class ChunkFeed:
-    """What a batch takes of the chunks of a fill, for one shard."""
+    """What a batch takes from a fill's chunks, for one shard."""
 
-    chunks: FillChunks  # the chunks
-    checkpoint: Path  # where the versions of lists are
+    chunks: FillChunks  # the fill's chunks
+    checkpoint: Path  # the checkpoint with the list versions
     shard: int  # the shard
-    ready: int  # how many chunks there are
-    total: int | None  # how many there are in all; None while that is not known
+    ready: int  # how many chunks exist
+    total: int | None  # the total number; None while unknown
     rows: int  # about how many rows the batch takes
-    lists: str  # as JSON, by name the versions of the lists that the batch sees
+    lists: str  # as JSON, by name the list versions that the batch sees
 
     def chunk(self, number: int) -> Piece:
-        """Return a chunk that is there."""
+        """Return an existing chunk."""
         return self.chunks.read(number, self.shard)
 
     def lists_of(self, versions: str) -> Lists:
-        """Return lists in their versions."""
+        """Return lists in the given versions."""
         return lists_in(self.checkpoint, json.loads(versions))
 
 
 def fills_folder(checkpoint: Path) -> Path:
-    """Return where the chunks of all fills are."""
+    """Return the folder of the chunks of all fills."""
     return records_folder(checkpoint) / "fills"
 
 
 @dataclass(frozen=True)
 class FillStatus:
-    """How far the history of a group is filled in."""
+    """The progress of a backfill for a group."""
 
-    rule_ids: tuple[str, ...]  # the rules that it was asked for
-    group: str | None = None  # the group, in words; None where the job has not begun
-    events: int = 0  # how many rows of the archive are in
-    of: int | None = None  # how many there are; None while that is not known
-    chunk: int = 0  # how many chunks are in
-    chunks: int | None = None  # about how many there are; None while that is not known
-    waiting: int = 0  # how many batches of arrivals wait, summed over the shards
+    rule_ids: tuple[str, ...]  # the rules that requested it
+    group: str | None = None  # the group, in words; None before the job has begun it
+    events: int = 0  # the archived rows consumed
+    of: int | None = None  # the archived rows in total; None while unknown
+    chunk: int = 0  # the chunks consumed
+    chunks: int | None = None  # about the total number of chunks; None while unknown
+    waiting: int = 0  # the batches of arrivals that wait, summed over the shards
 
     @property
     def words(self) -> str:
-        """The same in a few words."""
+        """The progress in a few words."""
         if self.group is None:
             return "history asked for, not begun"
         if self.of is None or self.chunks is None:
@@ -163,12 +163,12 @@ class FillStatus:
         return f"history of {self.group} is filled in: {counted}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same for programs."""
+        """Return the progress as plain data."""
         return asdict(self)
 
 
 def read_fills(checkpoint: Path) -> list[FillStatus]:
-    """Return how far the backfills on a checkpoint are; empty where there is none."""
+    """Return the progress of the backfills on a checkpoint; empty if there are none."""
     rule_set, begun = RuleVersions(checkpoint).latest_rule_set() or RuleSet(0, (), (), {}), list[FillStatus]()
     filled = BatchRecords(checkpoint).latest_done()[1].fills if rule_set.fills else {}
     for fill in rule_set.fills:
@@ -189,7 +189,7 @@ MOST_ROWS: Final = 200_000
 EVERY: Final = 8  # Each eighth batch takes no history
 KEPT: Final = 9
 SHORT, LONG = 1.25, 1.5
-"""Where a batch takes less than the one as long as usual, it may take in more; where more than the other, less."""
+"""A batch that takes less than the first factor of the usual time may take more rows; above the second, fewer."""
 
 
 class FillPace:
@@ -201,14 +201,14 @@ class FillPace:
         self._batches = 0
 
     def rows(self) -> int:
-        """Return how many rows the next batch takes; 0: none."""
+        """Return how many rows the next batch takes; 0 for none."""
         self._batches += 1
         if self._batches % EVERY == 1 or len(self._usual_s) < 3:
             return 0
         return self._rows
 
     def took(self, rows: int, duration_s: float) -> None:
-        """Note how long a batch took that was told to take so many rows, until its results were written."""
+        """Record the duration, until its results were written, of a batch that was told to take this many rows."""
         if not rows:
             self._usual_s.append(duration_s)
             return

@@ -1,5 +1,5 @@
-"""What the driver writes beside Spark's checkpoint: the job's record, rule versions, batch records, a lock.
+"""The driver's files beside Spark's checkpoint: the job's record, rule versions, batch records, a lock.
 
-`driver_state.Checkpoint` hands out the records; what needs one kind of them takes only that. Files only; no Spark.
-What a batch computes is in `engine`.
+`driver_state.Checkpoint` gives access to all records; code that needs only one kind takes that kind. Files only; no
+Spark. What a batch computes is in `engine`.
 """

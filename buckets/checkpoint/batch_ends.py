@@ -1,11 +1,10 @@
 """What scored each batch, kept for good; and the order of arrivals.
 
-    CHECKPOINT/buckets/cuts/000000000.jsonl   a line for each of 10,000 batches that are written, each with a checksum
+    CHECKPOINT/buckets/cuts/000000000.jsonl   a line with a checksum for each of 10,000 written batches
 
-Records of batches serve to run a batch again and are forgotten. An archive needs to say years later by which rules and
-lists an arrival was scored. Lines are written for a hundred batches at a time; until
-then the records of these batches say the same. A crash can leave the beginning of a line; its batch runs again then,
-and gets a line of its own.
+Batch records serve to rerun a batch and are deleted later. An archive must still tell years later which rules and lists
+scored an arrival. Lines are written for a hundred batches at a time; until then the batch records hold the same facts.
+A crash can leave a partial line; its batch then runs again and gets a complete line.
 """
 
 import contextlib
@@ -23,11 +22,11 @@ from buckets.files import append_whole, write_whole
 
 _PER_FILE = 10_000
 _TOGETHER = 100
-"""Of how many batches lines are written at a time; a divisor of `_PER_FILE`, and fewer than records are kept."""
+"""The number of batches whose lines are written at once; a divisor of `_PER_FILE`, less than the records kept."""
 
 
 class BatchEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A batch that is written."""
+    """A written batch."""
 
     batch_id: int  # the batch
     ruleset_version: int  # the version of the rules that scored it
@@ -35,7 +34,7 @@ class BatchEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BatchEnds:
-    """The cuts of a checkpoint."""
+    """The ends of a checkpoint's batches."""
 
     def __init__(self, checkpoint: Path, batches: BatchRecords) -> None:
         """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
@@ -45,7 +44,7 @@ class BatchEnds:
         self._checkpoint = checkpoint
 
     def keep(self, batch_id: int) -> None:
-        """Write the lines of batches that have none up to one that is recorded, once there are enough of them."""
+        """Write the missing lines of recorded batches up to this one, once there are enough of them."""
         file = self._file(batch_id)
         if (batch_id + 1) % _TOGETHER and self._lines.numbers():
             return
@@ -54,14 +53,14 @@ class BatchEnds:
         last = max((cut.batch_id for cut in written), default=-1 if newest is None else newest - 1)
         cuts = [cut for cut in self._recorded(min(last, batch_id - 1)) if cut.batch_id <= batch_id]
         if file.exists():
-            # The first line feed ends what a crash has left of a line.
+            # The leading line feed terminates a partial line left by a crash.
             append_whole(file, b"\n" + _lines(cuts))
         else:
             write_whole(file, _lines(cuts))
             self._lines.note(batch_id // _PER_FILE * _PER_FILE, 0)
 
     def read(self) -> list[BatchEnd]:
-        """Return all cuts, by their number. A batch that was run again after a crash is there once."""
+        """Return all batch ends by number; a batch that was rerun after a crash appears once."""
         by_batch: dict[int, BatchEnd] = {}
         for number in self._lines.numbers():
             by_batch.update({cut.batch_id: cut for cut in _cuts_of(self._lines.file(number).read_bytes())})
@@ -77,7 +76,7 @@ class BatchEnds:
         ]
 
     def _check(self, cuts: Sequence[BatchEnd]) -> None:
-        """See that the cut of each batch is there, from the first of the job to the last one."""
+        """Check that no batch is missing, from the job's first to its last one."""
         if not self._lines.folder.exists():
             return
         if not cuts or cuts[0].batch_id:
@@ -96,7 +95,7 @@ class BatchEnds:
 
 
 def _cuts_of(lines: bytes) -> list[BatchEnd]:
-    """Return the cuts of lines; empty and damaged ones, and what a crash has left, are skipped."""
+    """Parse lines, skipping empty and damaged ones and the remains of a crash."""
     cuts = []
     for line in lines.split(b"\n"):
         with contextlib.suppress(ValueError):
@@ -113,12 +112,12 @@ OrderRange = tuple[int, int]
 
 
 class ArrivalOrder:
-    """Compares each batch with all that came before it, also before a restart."""
+    """Compares each batch with all earlier ones, including those before a restart."""
 
     def __init__(
         self, checkpoint: Path, column: str | None, refuse: bool, say: Callable[[str], None] = lambda line: None
     ) -> None:
-        """Go on after what was written; `say` is told what the user should know, each kind of it once.
+        """Continue from the recorded order; `say` receives each kind of remark once.
 
         Without an arrival column the order is the time at which files were modified. With `refuse`, a batch that comes
         before an earlier one ends the job.
@@ -127,13 +126,13 @@ class ArrivalOrder:
         self._say = say
         self._said: set[str] = set()
         batches = BatchRecords(checkpoint)
-        self._batch = batches.latest_done()[0]  # The batch that ran last, with the greatest order before and after it
+        self._batch = batches.latest_done()[0]  # The last batch that ran, with the greatest order before and after it
         self._before, self._greatest = (
             None if self._batch is None else _greatest(batches, self._batch - back) for back in (1, 0)
         )
 
     def check(self, batch_id: int, span: OrderRange | None) -> None:
-        """Check that a batch comes after the earlier ones, before anything of it is written."""
+        """Check that a batch follows the earlier ones, before any of it is written."""
         earlier = self._earlier(batch_id)
         if span is None or earlier is None or span[0] > earlier:
             return
@@ -161,14 +160,14 @@ class ArrivalOrder:
             self._say(f"batch {batch_id}: {line}")
 
     def done(self, batch_id: int, span: OrderRange | None) -> int | None:
-        """Return how far the order has come once a batch is written, which its record keeps."""
+        """Return the greatest order up to a written batch, for its record."""
         earlier = self._earlier(batch_id)
         last = [order for order in (earlier, span and span[1]) if order is not None]
         self._batch, self._before, self._greatest = batch_id, earlier, max(last, default=None)
         return self._greatest
 
     def _earlier(self, batch_id: int) -> int | None:
-        """Return the greatest order of the batches before this one, which may have run already."""
+        """Return the greatest order of the batches before this one, which may be a rerun."""
         return self._before if batch_id == self._batch else self._greatest
 
 

@@ -1,11 +1,11 @@
-"""Which rules, lists and terms each batch is scored with, so that a batch that runs again after a crash finds the same.
+"""The rules, lists and terms of each batch, so that a batch that runs again after a crash finds the same.
 
     CHECKPOINT/buckets/terms/000000017.json    the terms from this batch on, until the next such file
-    CHECKPOINT/buckets/batches/000000042.json  the record of a batch, written before it runs and again when it has run
+    CHECKPOINT/buckets/batches/000000042.json  the record of a batch, written before it runs and again afterwards
 
-The first record of a batch is on the disk, with its name, before the batch runs, and so is all that the batch before
-has written there. The second record replaces it, and its name waits for the next batch: if the machine fails in
-between, Spark's note that the batch has ended, which comes later, is lost as well, and the batch runs again.
+Before a batch runs, its first record and everything that the previous batch wrote there are on disk, including their
+names. The second record replaces the first, and its name reaches the disk with the next batch: if the machine fails in
+between, Spark's later note that the batch has ended is lost too, and the batch runs again.
 """
 
 import json
@@ -24,7 +24,7 @@ from buckets.validation import faults_of
 
 _SINGLE = ("topics.json",)
 """Single records whose absence would mean that nothing has been kept yet."""
-_BEFORE, _NONE = "before", -1  # In a record of terms, the number of the one before it; `_NONE` of the first
+_BEFORE, _NONE = "before", -1  # In a record of terms, the number of the previous one; `_NONE` in the first
 KEPT_BATCHES = 200  # Batch records that are kept; Spark itself can go back 100 batches
 
 
@@ -35,13 +35,13 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     arrived: Stretches  # the event times that have arrived up to this batch; empty until it has run
     done: bool  # whether it has run
     lists: dict[str, int] = {}  # by name, the version of each list that it sees
-    fills: dict[int, Filled] = {}  # by number, how far each fill had come with it; empty until it has run
-    # the newest file of changes to the state on the driver after it, `driver_state.NOTHING` where there is none; None
+    fills: dict[int, Filled] = {}  # by number, the progress of each fill in it; empty until it has run
+    # the newest file of changes to the driver's state after it, `driver_state.NOTHING` without one; None
     # until it has run
     driver: int | None = None
     terms: int | None = None  # the number of its terms
     beside: tuple[str, ...] = ()  # single records, such as topics.json, that existed when this was written
-    # the greatest `source_order` of all batches up to it; None of a source without an order across them
+    # the greatest `source_order` up to this batch; None for a source without an order across batches
     greatest: int | None = None
 
 
@@ -51,7 +51,7 @@ NO_BATCH = BatchRecord(0, (), done=False)
 class BatchRecords:
     """The records of a checkpoint's latest batches, and the terms of each.
 
-    What this has written itself is not read again: only one process at a time writes to a checkpoint.
+    Records written by this object are not read again: only one process at a time writes to a checkpoint.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -62,7 +62,7 @@ class BatchRecords:
         self._written: dict[int, BatchRecord] = {}
 
     def newest(self) -> int | None:
-        """Return the newest batch that has begun; None where none has."""
+        """Return the newest batch that has begun; None if none has."""
         return self._batches.newest()
 
     def arrived(self) -> Stretches:
@@ -70,12 +70,12 @@ class BatchRecords:
         return self.latest_done()[1].arrived
 
     def latest(self) -> BatchRecord:
-        """Return the record of the newest batch that has begun; `NO_BATCH` where none has."""
+        """Return the record of the newest batch that has begun; `NO_BATCH` if none has."""
         newest = self.newest()
         return NO_BATCH if newest is None else self.record(newest) or NO_BATCH
 
     def latest_done(self) -> tuple[int | None, BatchRecord]:
-        """Return the newest batch that has run, and its record; None and `NO_BATCH` where none is recorded."""
+        """Return the newest batch that has run, and its record; None and `NO_BATCH` if none is recorded."""
         for batch_id in reversed(self._batches.numbers()):
             record = self.record(batch_id)
             if record is not None and record.done:
@@ -83,32 +83,32 @@ class BatchRecords:
         return None, NO_BATCH
 
     def record(self, batch_id: int) -> BatchRecord | None:
-        """Return the record of a batch; None of one that has not begun, or that Spark cannot go back to."""
+        """Return the record of a batch; None if it has not begun, or is too old for Spark to rerun."""
         return self._written.get(batch_id) or self._batches.read_if_there(batch_id, reader_of(BatchRecord))
 
     def before(self, batch_id: int) -> BatchRecord | None:
-        """Return the record of the batch before a batch; None of the first of the job."""
+        """Return the record of the preceding batch; None for the job's first batch."""
         record = self.record(batch_id - 1)
         if record is None and batch_id and self.newest() is not None:
             raise self._batches.missing(batch_id - 1)
         return record
 
     def done_after(self, batch_id: int) -> Iterator[tuple[int, BatchRecord]]:
-        """Yield the recorded batches after a batch that have run, the oldest first."""
+        """Yield the recorded batches after this one that have run, oldest first."""
         for number in self._batches.numbers():
             record = self.record(number) if number > batch_id else None
             if record is not None and record.done:
                 yield number, record
 
     def check_beside(self) -> None:
-        """See that the records are there that were there when the newest batch was recorded."""
+        """Check that all records exist that existed when the newest batch was recorded."""
         for name in self.latest().beside:
             file = self._records.folder / name
             if not file.exists():
                 raise self._records.damage(file, MISSING)
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
-        """Write the record of a batch, and forget those that Spark cannot go back to."""
+        """Write the record of a batch, and delete those too old for Spark to rerun."""
         beside = tuple(name for name in _SINGLE if (self._records.folder / name).is_file())
         record = msgspec.structs.replace(record, terms=self._terms.newest(batch_id), beside=beside)
         self._batches.write(batch_id, record, is_durable=not record.done)
@@ -117,7 +117,7 @@ class BatchRecords:
         self._batches.remove(batch_id - KEPT_BATCHES)
 
     def oldest_lists(self) -> dict[str, int]:
-        """Return the oldest version of each list that a batch is recorded with. Cost: of all records."""
+        """Return the oldest version of each list that any batch record names. Cost: reads all records."""
         oldest: dict[str, int] = {}
         for batch_id in self._batches.numbers():
             record = self.record(batch_id)
@@ -126,10 +126,10 @@ class BatchRecords:
         return oldest
 
     def terms_for(self, batch_id: int, now: Terms) -> Terms:
-        """Return the terms of a batch: those it was begun with, also when it is run again.
+        """Return the terms of a batch: those with which it first began, even on a rerun.
 
-        Ask before the batch is recorded: a batch without a record begins with `now`, the terms of this start of the
-        job, which are written if they differ from the ones before.
+        Call this before the batch is recorded: a batch without a record begins with `now`, the terms of this start of
+        the job, which are written if they differ from the previous ones.
         """
         number = self._terms.newest(batch_id)
         self._check_terms(number, self.record(batch_id - 1))
@@ -154,11 +154,11 @@ class BatchRecords:
         return begun
 
     def terms_from(self, batch_id: int) -> Terms:
-        """Return the terms that were in force from a batch on, which its record names."""
+        """Return the terms in force from a batch on, as its record names them."""
         return Terms.model_validate(self._terms.read(batch_id, _read_terms)[0])
 
     def all_terms(self) -> dict[int, Terms]:
-        """Return all terms there ever were, by the first batch that each was in force for, ascending."""
+        """Return all terms ever in force by their first batch, ascending."""
         terms, number = {}, self._terms.newest()
         self._check_terms(number, self.latest())
         while number is not None:
@@ -176,12 +176,12 @@ class BatchRecords:
         return dict(sorted(terms.items()))
 
     def _check_terms(self, number: int | None, record: BatchRecord | None) -> None:
-        """See that the newest terms are not older than those of a batch."""
+        """Check that the newest terms are not older than those of a batch."""
         if record is not None and record.terms is not None and (number is None or number < record.terms):
             raise self._terms.missing(record.terms)
 
 
 def _read_terms(written: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return terms as they are written, and the number of those before them."""
+    """Return terms as written, and the number of the previous ones."""
     before: int = written.pop(_BEFORE)
     return written, before

@@ -1,10 +1,10 @@
-"""The state that the driver keeps besides the shards', as files; and all records of a checkpoint together.
+"""The driver's own state, besides that of the shards, as files; and all records of a checkpoint together.
 
-    CHECKPOINT/buckets/driver/000000042.changes   what batch 42 has changed; no file where it has changed nothing
-    CHECKPOINT/buckets/driver/000000042.whole     all of it after batch 42
+    CHECKPOINT/buckets/driver/000000042.changes   the changes made by batch 42; no file if it changed nothing
+    CHECKPOINT/buckets/driver/000000042.whole     the whole state after batch 42
 
-The state after any batch to which Spark can go back can be read. A file is an Arrow stream, which names the file of
-changes before it; the record of a batch names the newest.
+The state can be read as of any batch to which Spark can go back. A file is an Arrow stream that names the previous file
+of changes; the record of a batch names its newest one.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,14 +24,14 @@ from buckets.rules.warmth import Warmth, rules_warmth
 DriverValues = Mapping[tuple[str, bytes], bytes]  # By the name of a map and a key in it
 DriverChanges = Mapping[tuple[str, bytes], bytes | None]  # The same; None where an entry is gone
 NOTHING = -1  # The number of the batch before the first
-MOST_CHANGES = 100  # After so many files of changes all of the state is written, or when they are larger than that
-SMALL_BYTES = 1 << 16  # Files of changes that are no larger than this in all are never too large
+MOST_CHANGES = 100  # After this many files of changes, or when they are larger than the whole state, that is written
+SMALL_BYTES = 1 << 16  # Files of changes up to this total size are never too large
 _BEFORE = b"before"
 _COLUMNS = pa.schema({"map": pa.dictionary(pa.int8(), pa.string()), "key": pa.binary(), "value": pa.binary()})
 
 
 class DriverState:
-    """The files of a checkpoint's driver."""
+    """The files of the driver's state in a checkpoint."""
 
     def __init__(self, checkpoint: Path, batches: BatchRecords | None = None) -> None:
         """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
@@ -59,7 +59,7 @@ class DriverState:
         return {at: value for at, value in entries.items() if value is not None}
 
     def write(self, batch_id: int, changes: DriverChanges, whole: Callable[[], DriverValues]) -> None:
-        """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to."""
+        """Write a batch's changes; delete those of later batches, and those too old for Spark to go back to."""
         self._remove(lambda number: number >= batch_id)
         if not changes:
             return
@@ -69,15 +69,15 @@ class DriverState:
         sizes = [size for number, size in self._changes.sizes().items() if number > base]
         if len(sizes) >= MOST_CHANGES or sum(sizes) > max(wholes.get(base, 0), SMALL_BYTES):
             self._write(self._whole, batch_id, whole())
-        # What is older than all of the state that a batch, or any later one, can be read from.
+        # Files older than the oldest whole state that is still needed to read any kept batch.
         oldest = self._whole.newest(batch_id - KEPT_BATCHES)
         if oldest is not None:
             self._remove(lambda number: number < oldest)
 
     def begin(self, batch_id: int, values: DriverValues) -> None:
-        """Begin with the state after a batch, whatever was there."""
+        """Replace any state by this one, as of the end of a batch."""
         self._remove(lambda number: True)
-        # The changes of the next batch name those of the one before.
+        # The next batch's changes refer to the previous file of changes.
         for records in (self._changes, self._whole):
             self._write(records, batch_id, values)
 
@@ -98,20 +98,20 @@ class DriverState:
         records.write_bytes(batch_id, sink.getvalue().to_pybytes())
 
     def _read(self, file: Path) -> tuple[DriverChanges, int]:
-        """Return what a file holds, and the number of the file of changes before it."""
+        """Return the entries of a file, and the number of the previous file of changes."""
         with self._records.reading(file):
             table = pa.ipc.open_stream(pa.py_buffer(self._records.read_bytes(file))).read_all()
         at = zip(table["map"].to_pylist(), table["key"].to_pylist(), strict=True)
         return dict(zip(at, table["value"].to_pylist(), strict=True)), int(table.schema.metadata[_BEFORE])
 
     def newest(self, batch_id: int) -> int:
-        """Return the number of the newest file of changes up to a batch; `NOTHING` where there is none."""
+        """Return the number of the newest file of changes up to a batch; `NOTHING` if there is none."""
         number = self._changes.newest(batch_id)
         return NOTHING if number is None else number
 
 
 class Checkpoint:
-    """All records of a checkpoint, for callers that need more than one kind of them."""
+    """All records of a checkpoint, for callers that need more than one kind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -124,7 +124,7 @@ class Checkpoint:
         self.imports = Imports(path)
 
     def check(self) -> None:
-        """See that the newest records are there and whole, before anything is done with them."""
+        """Check that the newest records exist and are intact, before anything is done with them."""
         self.versions.latest_rule_set()
         for name in self.batches.latest().lists:
             self.lists.latest(name)
@@ -132,13 +132,13 @@ class Checkpoint:
         self.batches.check_beside()
         newest = self.batches.latest_done()[0]
         if newest is not None:
-            self.driver.read(newest)  # Of which no file may be missing
+            self.driver.read(newest)  # No file that it needs may be missing
 
 
 def read_warmth(checkpoint: Path) -> dict[str, Warmth]:
-    """Return since when each rule in force is complete, by its id; empty where no batch has begun.
+    """Return since when each rule in force is complete, by rule id; empty if no batch has begun.
 
-    Nothing is taken from a job that runs on the checkpoint.
+    Takes no lock, so a job may be running on the checkpoint.
     """
     kept = Checkpoint(checkpoint)
     rule_set = kept.versions.latest_rule_set()

@@ -1,4 +1,4 @@
-"""What the state of a checkpoint is built from: what may change under it and what may not; and the terms of a batch."""
+"""What a checkpoint's state depends on, which of it may change; and the terms of a batch."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,26 +15,26 @@ from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema, KeyFormat
 from buckets.timeline.codec import CODEC_VERSION
 
-if TYPE_CHECKING:  # Workers read terms, and know no job.
+if TYPE_CHECKING:  # Workers read terms but know no job.
     from buckets.config.job import Job
 
-FORMAT = 1  # Of all that a checkpoint holds
+FORMAT = 1  # The format of the whole checkpoint
 _EDGE = "engine.precision.edge"
 _OF_STATE: Sequence[tuple[str, str, Callable[[Any], str]]] = (
     ("engine.shards", "shards", str),
     ("engine.allowed_lateness", "allowed_lateness_ms", format_duration),
 )
 _OF_SOURCE = (("source.subfolders", "subfolders", lambda is_read: str(is_read).lower()),)
-"""Settings that must stay: their paths, their names in the record, and how they are shown."""
+"""Settings that must not change: their paths, their names in the record, and how they are shown."""
 
 
 @dataclass(frozen=True)
 class CheckpointIdentity:
     """The source, event schema and settings of a start.
 
-    What says how state is read must stay: source, shards, lateness, the id, how the time is written, the type of each
-    field. What only says which events are taken from now on, or what is done with them, may change. Whether folders
-    below the source are read must stay too: Spark lists files there as taken, read or not.
+    Whatever determines how state is read must not change: source, shards, lateness, the id, the encoding of the time,
+    the type of each field. Settings that only decide which events are taken from now on, or how they are treated, may
+    change. Reading of subfolders must not change either: Spark lists their files as taken, read or not.
     """
 
     source: str
@@ -45,12 +45,12 @@ class CheckpointIdentity:
 
     @classmethod
     def of(cls, job: "Job") -> "CheckpointIdentity":
-        """Return the basis of a start of a job."""
+        """Return the identity for a start of a job."""
         source = job.settings.source
         return cls(source.name, job.event_schema, job.settings.engine, source.subfolders, source.unjudged)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the basis as plain data."""
+        """Return it as plain data."""
         return {
             "format": FORMAT,
             "source": self.source,
@@ -65,7 +65,7 @@ class CheckpointIdentity:
         }
 
     def _policies(self) -> dict[str, str]:
-        """Return the settings that say what is done with an event, by their path in the configuration."""
+        """Return the settings that decide how an event is treated, by their paths in the configuration."""
         precision = self.engine.precision
         policies: dict[str, str] = {
             "engine.late": self.engine.late,
@@ -77,10 +77,10 @@ class CheckpointIdentity:
         return policies | {f"{_EDGE} of group {group.name}": group.edge for group in precision.groups}
 
     def conflict(self, written: dict[str, Any], is_carried: bool = False) -> str | None:
-        """Return how the written basis differs, as text; None where the job can go on with its state.
+        """Describe how the recorded identity conflicts with this one; None if the job can continue with its state.
 
-        State that is carried into another checkpoint may get other shards, another lateness, and fields from elsewhere
-        or none in their place.
+        State that is carried into another checkpoint may change its shards and lateness, and may take fields from
+        elsewhere or lose them.
         """
         now = self.to_json()
         for setting, name, shown in _OF_SOURCE if is_carried else (*_OF_STATE, *_OF_SOURCE):
@@ -127,7 +127,7 @@ class CheckpointIdentity:
         return None
 
     def carried_over(self, written: dict[str, Any]) -> str | None:
-        """Return what has changed though the job can go on with its state, as text; None if nothing."""
+        """Describe changes that do not prevent the job from continuing; None if nothing."""
         changes = [
             *self.settings_changed(written),
             *self.schema_changes(EventSchema.model_validate(written["event_schema"])),
@@ -135,7 +135,7 @@ class CheckpointIdentity:
         return "; ".join(changes) or None
 
     def settings_changed(self, written: dict[str, Any]) -> Iterator[str]:
-        """Yield a text for each change of settings that may change under a checkpoint."""
+        """Describe each change of a setting that may change under a checkpoint."""
         before, now = written["precision"], self.engine.precision.descriptions()
         changes = "; ".join(
             f"{name}: {_until_now(before.get(name, 'as all groups'), now.get(name, 'as all groups'))}"
@@ -156,7 +156,7 @@ class CheckpointIdentity:
             yield f"topic {topic} is {'judged' if topic in unjudged else 'not judged'} from now on"
 
     def schema_changes(self, written: EventSchema) -> Iterator[str]:
-        """Yield a text for each change of the event schema that may change under a checkpoint."""
+        """Describe each change of the event schema that is allowed under a checkpoint."""
         renamed = [f"{name} is {new}" for name, new in self.schema.new_names.items() if name in written.field_names]
         if renamed:
             what_follows = "keys and ids of alerts of rules that group by such a field have its new name"
@@ -184,7 +184,7 @@ class CheckpointIdentity:
 
 
 def fixed_settings(schema: EventSchema) -> dict[str, str]:
-    """Return what of an event schema must stay, by its path in the schema."""
+    """Return the parts of an event schema that must not change, by their paths in the schema."""
     time = schema.event_time
     return {
         "event_id": schema.identity.text,
@@ -196,9 +196,9 @@ def fixed_settings(schema: EventSchema) -> dict[str, str]:
 
 
 def is_same_source(one: str, other: str) -> bool:
-    """Return whether two names of sources name one source, however their paths are written.
+    """Return whether two source names mean one source, however their paths are written.
 
-    Paths are compared as Spark's notes of the files that it has taken name them: `..` is resolved, and links are not.
+    Paths are compared the way Spark records files that it has taken: `..` is resolved, links are not.
     """
     kind, _, path = one.partition(" ")
     kind_of_other, _, path_of_other = other.partition(" ")
@@ -208,11 +208,11 @@ def is_same_source(one: str, other: str) -> bool:
 
 
 def check_release(written: Any) -> None:
-    """See that this release can read what a checkpoint was made from.
+    """Check that this release can read the record of what a checkpoint was made from.
 
     Raises:
         BucketsError: another release wrote it.
-        ValueError: nothing that any release writes.
+        ValueError: no release writes such a record.
     """
     if not isinstance(written, dict):
         message = "it is not an object"
@@ -239,7 +239,7 @@ def _until_now(before: str, now: str) -> str:
 
 
 class Terms(BaseModel):
-    """What decides the results of a batch beside its rules.
+    """What determines the results of a batch besides its rules.
 
     Attributes:
         event_schema: what an event is.
@@ -247,12 +247,12 @@ class Terms(BaseModel):
         evaluations: whether there is a result for every event and rule, fired or not.
         features: whether features are put out as columns, for a DataFrame.
         output: the kind of output that results go to.
-        arrival: the column that orders the arrivals, where there is one.
-        isolation: which messages of topics are read; None of other sources.
+        arrival: the column that orders arrivals, if any.
+        isolation: which messages of topics are read; None for other sources.
         unjudged: the topics whose events only fill timelines.
-        protobuf: by what values and keys in Protobuf are read, beside their own schemas; None of all others.
+        protobuf: the schemas that decode Protobuf values and keys besides their own; None for other formats.
         key_format: how the keys of messages are written.
-        avro_schema: what values in Avro without the prefix of a registry are read by; None of all others.
+        avro_schema: the schema for Avro values without a registry prefix; None for other formats.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -271,7 +271,7 @@ class Terms(BaseModel):
 
     @classmethod
     def of(cls, job: "Job", protobuf: PinnedProtobuf | None) -> "Terms":
-        """Return the terms of batches of a job that begin now; values and keys in Protobuf are read by `protobuf`."""
+        """Return the terms for a job's batches that begin now; `protobuf` decodes Protobuf values and keys."""
         settings = job.settings
         return cls(
             event_schema=job.event_schema,
@@ -287,7 +287,7 @@ class Terms(BaseModel):
         )
 
     def conflict(self, begun: "Terms") -> str | None:
-        """Return why a start with these terms cannot go on with a batch of other terms, as text; None where it can."""
+        """Describe why a start with these terms cannot continue a batch of other terms; None if it can."""
         if begun.output != self.output:
             return f"was begun with output.kind {begun.output}, not {self.output}"
         if begun.arrival != self.arrival:

@@ -24,8 +24,8 @@ class Import:
 
     batch_id: int  # the last batch before it
     made_ms: int  # when it was made, in ms since the epoch
-    checkpoint: str  # whose state it was, as a path
-    shards: int  # how many there are since then
+    checkpoint: str  # the path of the source checkpoint
+    shards: int  # the number of shards since then
     allowed_lateness_ms: int  # since then
 
 
@@ -37,7 +37,7 @@ class Imports:
         self._file = self._records.folder / "imports.json"
 
     def begin(self) -> None:
-        """Leave a sign that an import has begun, before anything of it is written."""
+        """Mark that an import has begun, before any of it is written."""
         self._write([])
 
     def begun(self) -> bool:
@@ -45,12 +45,12 @@ class Imports:
         return self._file.exists()
 
     def read(self) -> list[Import]:
-        """Return all imports, the first one first."""
+        """Return all imports, oldest first."""
         record = self._records.read_if_there(self._file, reader_of(dict[str, list[Import]]))
         return [] if record is None else record["imports"]
 
     def keep(self, made: Import) -> None:
-        """Write an import that follows the others."""
+        """Append an import."""
         self._write([*self.read(), made])
 
     def _write(self, made: Sequence[Import]) -> None:
@@ -58,7 +58,7 @@ class Imports:
 
 
 def job_file(checkpoint: Path) -> Path:
-    """Return where the record is: with it a checkpoint is whole."""
+    """Return the path of the record; a checkpoint is complete once this file exists."""
     return records_folder(checkpoint) / "job.json"
 
 
@@ -70,7 +70,7 @@ class JobRecord:
         self._file = job_file(checkpoint)
 
     def identity(self, basis: CheckpointIdentity) -> str | None:
-        """Return the identity of the checkpoint, the same at every start; None where there is no checkpoint yet."""
+        """Return the checkpoint's identity, the same at every start; None if there is no checkpoint yet."""
         written = self._found()
         if written is not None:
             conflict = basis.conflict(written)
@@ -87,12 +87,12 @@ class JobRecord:
         return None
 
     def carried_over(self, basis: CheckpointIdentity) -> str | None:
-        """Return what has changed since the last start though the job can go on, as text; None if nothing."""
+        """Describe changes since the last start that do not prevent the job from continuing; None if nothing."""
         written = self._found()
         return None if written is None else basis.carried_over(written)
 
     def open(self, basis: CheckpointIdentity) -> str:
-        """Begin a new checkpoint, or go on with one of the same basis; return its identity."""
+        """Begin a new checkpoint, or continue one of the same basis; return its identity."""
         identity = self.identity(basis) or uuid.uuid4().hex
         self._write(basis, identity, **self._own())
         return identity
@@ -104,37 +104,37 @@ class JobRecord:
 
     @property
     def life(self) -> str | None:
-        """Which of the checkpoints of one identity it is; None of one that began without an import.
+        """Which checkpoint it is among those with the same identity; None if it began without an import.
 
-        State that is imported keeps its identity, so that results go on in the tables that there are. Only the last
-        checkpoint into which it was imported may write to them.
+        Imported state keeps its identity, so that results continue in the existing tables. Only the last checkpoint
+        that imported it may write to them.
         """
         return self._own().get("life")
 
     @property
     def partitions(self) -> int:
-        """Over how many partitions of Spark the shards of a job that has begun are spread."""
+        """The number of Spark partitions that the shards of a started job are spread over."""
         return int(self.written()["partitions"])
 
     def spread(self, partitions: int) -> int:
-        """Return over how many partitions shards are spread: `partitions` at the first start, then what that chose."""
+        """Return how many partitions to spread shards over: `partitions` at the first start, then the same number."""
         written = self.written()
         if "partitions" not in written:
             self._records.write(self._file, {**written, "partitions": partitions}, _INDENT)
         return int(written.get("partitions", partitions))
 
     def check_import_ended(self) -> None:
-        """See that no import into the checkpoint was broken off; this record is what it writes last."""
+        """Check that no import into the checkpoint was interrupted; an import writes this record last."""
         if Imports(self._checkpoint).begun() and not self._file.exists():
             message = f"an import into {self._checkpoint} has begun and not ended; remove the folder and import again"
             raise BucketsError(message)
 
     def begin_imported(self, basis: CheckpointIdentity, identity: str, life: str, partitions: int) -> None:
-        """Make the record of a checkpoint into which state is imported; with it the checkpoint is whole."""
+        """Write the record of a checkpoint with imported state, which completes the checkpoint."""
         self._write(basis, identity, life=life, partitions=partitions)
 
     def written(self) -> dict[str, Any]:
-        """Return the record as it is written, of the last start of a job."""
+        """Return the record as the job's last start wrote it."""
         written = self._found()
         if written is None:
             message = (
@@ -154,12 +154,12 @@ class JobRecord:
             self._records.write(self._file, record, _INDENT)
 
     def known_identity(self) -> str | None:
-        """Return the identity of the checkpoint, whatever it was made from; None where there is no checkpoint yet."""
+        """Return the checkpoint's identity, whatever its basis; None if there is no checkpoint yet."""
         written = self._found()
         return None if written is None else str(written["id"])
 
     def _found(self) -> dict[str, Any] | None:
-        """Return the record, which is there from the first start on; None before."""
+        """Return the record, which exists from the first start on; otherwise None."""
         if self._file.exists():
             return self._records.read(self._file, self._readable)
         self.check_import_ended()
@@ -180,9 +180,9 @@ class JobRecord:
 
 
 def lock_for(checkpoint: Path, basis: CheckpointIdentity, on_lost: Callable[[LostLease], None] | None = None) -> Lock:
-    """Lock a checkpoint that is new or of this basis, and return the lock; `on_lost` is as for `Lock`.
+    """Lock a checkpoint that is new or has this basis, and return the lock; `on_lost` is as for `Lock`.
 
-    A folder that is somebody else's is refused before a lock is put into it.
+    A folder that belongs to somebody else is refused before a lock is put into it.
     """
     try:
         JobRecord(checkpoint).identity(basis)

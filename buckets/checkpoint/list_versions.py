@@ -1,12 +1,12 @@
-"""Every version of a job's lists that a batch may still be run with.
+"""The versions of a job's lists that a batch may still need.
 
     CHECKPOINT/buckets/lists/NAME/000000015.arrow  a whole list
     CHECKPOINT/buckets/lists/NAME/000000015.json   version 15: that list
-    CHECKPOINT/buckets/lists/NAME/000000017.json   version 17: what has changed since version 16, and its base, 15
-    CHECKPOINT/buckets/lists/faults.json           what is wrong with lists at the moment
+    CHECKPOINT/buckets/lists/NAME/000000017.json   version 17: the changes since version 16, and the base, 15
+    CHECKPOINT/buckets/lists/faults.json           current faults of lists
 
-The driver writes them; tasks read the versions that their batch is recorded with. A task that knows version 16 reads
-one small file more for version 17.
+The driver writes them; tasks read the versions named in their batch's record. A task that knows version 16 reads only
+one more small file for version 17.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +24,8 @@ from buckets.lists.base import Changes, Entry, ListBase, open_base
 from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.stores.location import local_copy
 
-_WHOLE = "whole_crc32"  # Of the file that a version is whole in
-LONGEST_CHAIN = 500  # So many versions may follow each other before a new base is made
+_WHOLE = "whole_crc32"  # The checksum of the file with the whole list
+LONGEST_CHAIN = 500  # The most versions on one base
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class ListVersion:
 
     number: int  # from 1
     base: int  # the version that is written whole, on which it is based
-    entries: int  # how many there are
+    entries: int  # the number of entries
     changed: int  # how many entries differ from the version before
     made_ms: int  # when it was made, in ms since the epoch
     origin: str  # where the list came from
-    position: TopicPosition | None  # how far that has been read; None where it has no positions
+    position: TopicPosition | None  # how far the origin has been read; None if it has no positions
 
 
 class ListVersions:
@@ -59,7 +59,7 @@ class ListVersions:
         return None if newest is None else self.version(name, newest)
 
     def is_kept(self, name: str, number: int) -> bool:
-        """Return whether a version is kept, which is only as long as a batch may need it; its base is kept with it."""
+        """Return whether a version is kept, as it is while a batch may need it; its base is kept with it."""
         return self._of(name).file(number).exists()
 
     def version(self, name: str, number: int) -> ListVersion:
@@ -67,7 +67,7 @@ class ListVersions:
         return self._of(name).read(number, reader_of(ListVersion))
 
     def index(self, name: str, number: int) -> ListIndex:
-        """Return a list as of a version. Cost: that of the versions since the last one read, or since the base."""
+        """Return a list as of a version. Cost: the versions since the last one read, or since the base."""
         version, known = self.version(name, number), self._read.get(name)
         if known is not None and known[0] == version:
             return known[1]
@@ -82,7 +82,7 @@ class ListVersions:
         return index
 
     def _goes_on(self, name: str, known: ListVersion, version: ListVersion) -> bool:
-        """Return whether a version follows one that is known, of this life of the checkpoint."""
+        """Return whether a version follows a known one in the same history of this checkpoint."""
         follows = known.base == version.base and known.number < version.number
         return follows and self.version(name, known.number) == known
 
@@ -95,10 +95,10 @@ class ListVersions:
         position: TopicPosition | None,
         changed: int,
     ) -> tuple[ListVersion, ListIndex]:
-        """Write the next version of a list: what has changed, or all of it where too much has.
+        """Write the next version of a list: its changes, or the whole list if there are too many.
 
-        `changes` are those since the version before, None if they are not known one by one; `changed` is how many
-        entries differ. Returns the version, and the list as it is from now on.
+        `changes` are those since the previous version, None if not known individually; `changed` counts the entries
+        that differ. Returns the version, and the index to use from now on.
         """
         before = self.latest(name)
         number = 1 if before is None else before.number + 1
@@ -119,22 +119,22 @@ class ListVersions:
         return version, index
 
     def forget(self, name: str, needed: int) -> None:
-        """Remove the versions that no batch needs any more; `needed` is the oldest that a batch may be run with."""
+        """Delete the versions that no batch needs any more; `needed` is the oldest that a batch may still use."""
         base = self.version(name, needed).base
         for file in list((self._folder / name).glob("[0-9]*.*")):
             if int(file.stem) < base:
                 file.unlink(missing_ok=True)
 
     def keep_faults(self, faults: Mapping[str, str]) -> None:
-        """Write what is wrong with lists that stay as they are, by their names."""
+        """Write the faults of lists that cannot be updated, by name."""
         self._records.write(self._folder / "faults.json", faults)
 
     def faults(self) -> dict[str, str]:
-        """Return what is wrong with lists, by their names."""
+        """Return the faults of lists by name."""
         return self._records.read_if_there(self._folder / "faults.json", dict) or {}
 
     def _base(self, name: str, number: int) -> ListBase:
-        """Read a whole list. Cost: of a checksum of its file."""
+        """Read a whole list. Cost: a checksum of its file."""
         written_crc = self._of(name).read(number, lambda record: (record.get(_WHOLE),))[0]
         file = self._base_file(name, number)
         with self._records.reading(file):
@@ -155,7 +155,7 @@ def _changes_of(record: Mapping[str, Any]) -> dict[str, Entry | None]:
 
 
 class PinnedLists(Mapping[str, ListIndex]):
-    """The lists of a batch, each read when it is looked into for the first time."""
+    """The lists of a batch, each read on first use."""
 
     def __init__(self, versions: ListVersions, pinned: Mapping[str, int]) -> None:
         self._versions, self._pinned = versions, pinned
@@ -170,13 +170,13 @@ class PinnedLists(Mapping[str, ListIndex]):
         return len(self._pinned)
 
     def __reduce__(self) -> tuple[Callable[..., Lists], tuple[Path, dict[str, int]]]:
-        """Return what another process needs: it reads the lists itself."""
+        """Pickle as checkpoint and versions: another process reads the lists itself."""
         return lists_in, (self._versions.checkpoint, dict(self._pinned))
 
 
-_versions_in = lru_cache(maxsize=8)(ListVersions)  # As this process has read them so far
+_versions_in = lru_cache(maxsize=8)(ListVersions)  # As read by this process so far
 
 
 def lists_in(checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
-    """Return lists of a checkpoint in these versions, as this process reads them."""
+    """Return these versions of a checkpoint's lists, shared within this process."""
     return PinnedLists(_versions_in(checkpoint), pinned) if pinned else NO_LISTS

@@ -19,34 +19,34 @@ from buckets.clock import epoch_ms, machine_start
 from buckets.errors import BucketsError, first_line
 from buckets.stores.store_path import PATIENCE_S, StorePath
 
-VALID_S = 15.0  # For how long a lease is good that is not renewed
+VALID_S = 15.0  # How long a lease is valid without renewal
 RENEW_S = 3.0
-MARGIN_S = 5.0  # How long before its end the holder gives it up: what it has begun to write ends meanwhile
+MARGIN_S = 5.0  # How long before its end the holder gives it up, so that running writes end in time
 _LOOK_S = 1.0
-_ANSWER_WITHIN_S = 2.0  # For how long a renewal is waited for, before the next one
+_ANSWER_WITHIN_S = 2.0  # How long a renewal may take before the next attempt
 _LAST_ANSWER_S = 0.5
 
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """What the object says."""
+    """The content of the lease object."""
 
-    holder: str  # who holds it, a random text of this taking; empty where it was given back
-    epoch: int  # how many have held it
-    process: str  # of the holder, in words
-    life: str  # where the holder runs and which process it is, so that its end can be seen on the same machine
+    holder: str  # a random text for each taking; empty once released
+    epoch: int  # the number of holders so far
+    process: str  # the holder's process, in words
+    life: str  # the holder's machine and process, so that its end is noticed on the same machine
     renewed_ms: int  # when it was renewed, in ms since the epoch
 
     def encode(self) -> bytes:
-        """Write it as JSON."""
+        """Encode it as JSON."""
         return json.dumps(asdict(self)).encode()
 
 
 class LostLease(BucketsError):
-    """A lease that is not held any more, so that nothing more may be written."""
+    """A lease that is no longer held, so that nothing more may be written."""
 
     def __init__(self, checkpoint: Path, reason: str, is_taken: bool) -> None:
-        """Say why; one that another process has not taken may be taken again once the store answers."""
+        """State the reason; a lease that no other process has taken may be taken again once the store answers."""
         self.reason, self.is_taken = f"the lease of checkpoint {checkpoint} is lost: {reason}", is_taken
         super().__init__(
             f"{self.reason}; nothing more is written, and whoever holds the lease goes on with the batch; start the "
@@ -61,23 +61,23 @@ class InUse(BucketsError):
 
 
 class Unwritable(BucketsError):
-    """A checkpoint that cannot be made."""
+    """A checkpoint that cannot be created."""
 
     condition = "CHECKPOINT_UNWRITABLE"
 
     def __init__(self, checkpoint: Path, error: OSError) -> None:
-        """Say what the system says."""
+        """State the operating system's reason."""
         super().__init__(f"checkpoint {checkpoint}: cannot be made ({error.strerror}); name another folder")
 
 
-_HELD: set[str] = set()  # The holders of this process that have not let go
+_HELD: set[str] = set()  # Holders in this process that have not released
 
 
 class Lease:
     """The lease of a checkpoint, taken and released any number of times."""
 
     def __init__(self, checkpoint: Path, on_lost: Callable[[LostLease], None] | None = None) -> None:
-        """Take nothing yet; `on_lost` is told that a lease is lost, from a thread of its own."""
+        """Hold no lease yet; `on_lost` is called from another thread when the lease is lost."""
         self._checkpoint, self._object = checkpoint, _object_of(checkpoint)
         self._on_lost = on_lost or (lambda lost: None)
         self._record: LeaseRecord | None = None
@@ -88,14 +88,14 @@ class Lease:
         self._writing = threading.Lock()
 
     def take(self) -> None:
-        """Take the lease, unless this one holds it; the end of one whose holder has died elsewhere is waited for."""
+        """Take the lease unless this object holds it; wait until a lease expires whose holder died elsewhere."""
         if self._record is not None:
             self.check()
             return
         taken = None
         while taken is None:
             began_s = time.monotonic()
-            # Its record may be removed meanwhile by a holder that leaves nothing.
+            # Meanwhile a holder may remove its record on release.
             with contextlib.suppress(FileNotFoundError):
                 taken = self._taken()
         (self._record, self._tag), self._lost = taken, None
@@ -105,7 +105,7 @@ class Lease:
         threading.Thread(target=self._renew_on, args=(self._ending,), name="lease", daemon=True).start()
 
     def _taken(self) -> tuple[LeaseRecord, str] | None:
-        """Return the record of a lease that was taken just now, and its tag; None where another one was faster."""
+        """Try to take the lease; return its record and tag, None if another process was faster."""
         mine = LeaseRecord(uuid.uuid4().hex, 1, f"{os.getpid()} of {socket.gethostname()}", _life(), epoch_ms())
         tag = None
         _HELD.add(mine.holder)
@@ -121,14 +121,14 @@ class Lease:
         return None if tag is None else (mine, tag)
 
     def check(self) -> None:
-        """See that it is still held, before anything is written; a `LostLease` is raised if it is not."""
+        """Check before a write that the lease is still held; raises `LostLease` if not."""
         if self._record is not None and self._lost is None and time.monotonic() >= self._until_s:
             self._lost = self._expired("")
         if self._lost is not None:
             raise self._lost
 
     def release(self) -> None:
-        """Give it back; where nothing has come beside its record, nothing is left."""
+        """Give the lease back, and delete its record if nothing else lies beside it."""
         self._ending.set()
         with self._writing:
             record, self._record = self._record, None
@@ -143,7 +143,7 @@ class Lease:
                 else:
                     self._object.write_over(replace(record, holder="").encode(), self._tag)
             except OSError:
-                return  # it ends by itself
+                return  # it expires by itself
 
     def _renew_on(self, ending: threading.Event) -> None:
         while not ending.wait(min(RENEW_S, max(0.0, self._until_s - time.monotonic()))):
@@ -157,9 +157,9 @@ class Lease:
                 return
 
     def _renewed(self, record: LeaseRecord) -> LostLease | None:
-        """Renew the lease; return how it is lost, None where it is not."""
+        """Renew the lease; return the reason if it is lost, else None."""
         began_s, renewed = time.monotonic(), replace(record, renewed_ms=epoch_ms())
-        # Asked once more at the end of its time, for a moment: who was held up for long may have it still.
+        # One last short attempt at its end: a holder that was delayed for long may still have it.
         within_s = min(_ANSWER_WITHIN_S, max(_LAST_ANSWER_S, self._until_s - began_s))
         try:
             tag = self._object.write_over(renewed.encode(), self._tag, within_s)
@@ -191,9 +191,9 @@ def _ended(checkpoint: Path, record: StorePath) -> tuple[LeaseRecord, str]:
 
 
 def _is_over(record: LeaseRecord) -> bool:
-    """Return whether a lease was given back, or its holder was of this machine and is gone, or of this process before.
+    """Return whether a lease was released, or its holder was this process earlier, or a dead one of this machine.
 
-    A process that has let go while the store did not answer, or that has begun anew, has left its record behind.
+    A process that released or restarted while the store did not answer has left its record behind.
     """
     if not record.holder:
         return True
@@ -205,7 +205,7 @@ def _is_over(record: LeaseRecord) -> bool:
 
 
 def _life(pid: int | None = None) -> str:
-    """Return which process a process is, also after a start of the machine and within containers; empty if unknown."""
+    """Return an identity of a process, unique across reboots and containers; empty if unknown."""
     pid = os.getpid() if pid is None else pid
     try:
         space = os.readlink("/proc/self/ns/pid")
@@ -227,7 +227,7 @@ def _read(record: StorePath, patience_s: float = PATIENCE_S) -> tuple[LeaseRecor
     return LeaseRecord(**json.loads(data)), tag
 
 
-_MOST_FAULTS = 10  # How often it is tried to make the folder of a lock
+_MOST_FAULTS = 10  # How often creating the folder of a lock is tried
 
 
 class FileLock:
@@ -239,7 +239,7 @@ class FileLock:
         self._made: list[Path] = []
 
     def take(self) -> None:
-        """Lock the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already."""
+        """Lock the checkpoint so that no other query runs on it; does nothing if this object holds the lock."""
         path, faults = lock_file(self._checkpoint), 0
         while self._file is None:
             try:
@@ -248,12 +248,12 @@ class FileLock:
                 with contextlib.ExitStack() as stack:
                     file = stack.enter_context(path.open("a+", encoding="utf-8"))
                     _lock(file, self._checkpoint)
-                    # Another start may have been refused in between, and have removed what it had made.
+                    # Meanwhile another start may have been refused, and have removed the file.
                     if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
                         stack.pop_all()
                         self._file = file
             except OSError as error:
-                faults += 1  # Where another start has removed a folder in between, it is made the next time.
+                faults += 1  # If another start has removed a folder meanwhile, the next attempt creates it.
                 if faults == _MOST_FAULTS or not isinstance(error, FileNotFoundError | FileExistsError):
                     raise Unwritable(self._checkpoint, error) from None
         self._file.truncate(0)
@@ -261,7 +261,7 @@ class FileLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Let go, and remove what `take` has made where nothing has come beside it."""
+        """Unlock, and delete what `take` created unless other files have been added."""
         if self._file is None:
             return
         path = lock_file(self._checkpoint)
@@ -295,13 +295,13 @@ class Lock:
     """The lock of a checkpoint, taken and released any number of times: of a file, or a lease in an object store."""
 
     def __init__(self, checkpoint: Path, on_lost: Callable[[LostLease], None] | None = None) -> None:
-        """Take nothing yet; `on_lost` is told from another thread that a lease is lost, so nothing may be written."""
+        """Hold no lock yet; `on_lost` is called from another thread once a lease is lost and nothing may be written."""
         in_store = isinstance(checkpoint, StorePath)
         self._held: FileLock | Lease = Lease(checkpoint, on_lost) if in_store else FileLock(checkpoint)
         self.take, self.release = self._held.take, self._held.release
 
     def check(self) -> None:
-        """See that it is still held, before anything is written; the system takes a file from nobody who lives."""
+        """Check before a write that the lock is still held; a file lock cannot be lost while the process lives."""
         if isinstance(self._held, Lease):
             self._held.check()
 
@@ -313,7 +313,7 @@ class Lock:
         self.release()
 
     def __del__(self) -> None:
-        """Release it: whoever took it has forgotten it."""
+        """Release the lock when its owner has dropped it."""
         self.release()
 
 

@@ -30,7 +30,7 @@ OTHER_CHECKSUM = "its checksum is another one"
 
 
 def seal_json(record: Any, indent: int | None = None, place: str = "") -> bytes:
-    """Return an object as JSON with a checksum; `place` is the only place where it is valid, empty for anywhere."""
+    """Return an object as JSON with a checksum, valid only at `place`; anywhere if that is empty."""
     plain = msgspec.to_builtins(record, str_keys=True)
     rest = json.dumps(plain, indent=indent).encode()[1:]
     comma = b"" if not plain else b", " if indent is None else b","
@@ -38,7 +38,7 @@ def seal_json(record: Any, indent: int | None = None, place: str = "") -> bytes:
 
 
 def unseal_json(data: bytes, place: str = "") -> Any:
-    """Return the object that `seal_json` was given for this place; raises ValueError of other bytes."""
+    """Return the object that was sealed for this place; raises ValueError for any other bytes."""
     if data[:_HEAD] != _head(data[_HEAD:], place):
         raise ValueError(OTHER_CHECKSUM)
     record = json.loads(data)
@@ -47,12 +47,12 @@ def unseal_json(data: bytes, place: str = "") -> Any:
 
 
 def seal_bytes(body: bytes, place: str = "") -> bytes:
-    """Return bytes with a checksum before them, valid in one place."""
+    """Return bytes preceded by a checksum, valid only at one place."""
     return _MAGIC + _digest(body, place).encode() + body
 
 
 def unseal_bytes(data: bytes | memoryview, place: str = "") -> memoryview:
-    """Return the bytes that `seal_bytes` was given for this place, without a copy; raises ValueError of others."""
+    """Return the bytes that were sealed for this place, without a copy; raises ValueError for any other bytes."""
     view = memoryview(data).cast("B")
     start = len(_MAGIC) + _DIGITS
     if bytes(view[:start]) != _MAGIC + _digest(view[start:], place).encode():
@@ -72,24 +72,24 @@ def _digest(body: bytes | memoryview, place: str) -> str:
 
 _Made = TypeVar("_Made")
 _WRONG = (ValueError, LookupError, TypeError, AttributeError, OSError, pa.ArrowException)
-"""What is raised by reading a file that is gone, or that nobody has written so."""
+"""Errors raised when a record's file is missing or malformed."""
 MISSING = "it is missing"
 RESTORE = "restore it from a copy of the checkpoint, or name a new checkpoint and a new output folder"
 
 
 def reader_of(kind: type[_Made]) -> Callable[[Any], _Made]:
-    """Return what converts JSON to a type; fields that the type lacks are ignored."""
+    """Return a decoder from JSON to a type; fields that the type lacks are ignored."""
     return partial(msgspec.convert, type=kind, str_keys=True)
 
 
 class RecordFiles:
     """The records of a checkpoint, in `folder`.
 
-    Files are written whole or not at all: one that is not whole was damaged later.
+    Files are written atomically: an incomplete one was damaged later.
     """
 
     def __init__(self, checkpoint: Path, remedy: str = RESTORE) -> None:
-        """Write nothing yet; `remedy` says what to do where a record is damaged."""
+        """Write nothing yet; `remedy` tells the user what to do about a damaged record."""
         self.folder = records_folder(checkpoint)
         self.checkpoint, self._remedy = checkpoint, remedy
 
@@ -102,14 +102,14 @@ class RecordFiles:
         return seal_json(record, indent, self._place(file))
 
     def read(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made:
-        """Read a record; `made_of` makes the result from its JSON, which is never None."""
+        """Read a record; `made_of` decodes its JSON and never returns None."""
         record = self.read_if_there(file, made_of)
         if record is None:
             raise self.damage(file, MISSING)
         return record
 
     def read_if_there(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made | None:
-        """Read a record as `read` does; None where there is no file."""
+        """Read a record as `read` does; None if there is no file."""
         with self.reading(file):
             try:
                 data = file.read_bytes()
@@ -119,36 +119,36 @@ class RecordFiles:
 
     @contextmanager
     def reading(self, file: Path) -> Iterator[None]:
-        """Report in one line that a file is damaged."""
+        """Report a damaged file in one line."""
         try:
             yield
         except StoreError:
-            # The record may be whole; it is the store that says what is to be done.
+            # The record may be intact; the store's own error says what to do.
             raise
         except _WRONG as error:
             raise self.damage(file, error) from None
 
     def write_bytes(self, file: Path, body: bytes) -> None:
-        """Write a record that is no JSON."""
+        """Write a binary record."""
         write_whole(file, seal_bytes(body, self._place(file)))
 
     def read_bytes(self, file: Path) -> memoryview:
-        """Return what `write_bytes` was given; within `reading`."""
+        """Return the bytes of a binary record; call it within `reading`."""
         return unseal_bytes(file.read_bytes(), self._place(file))
 
     def map_arrow(self, file: Path) -> pa.Table:
-        """Read a record that is a file of Arrow, mapped into memory."""
+        """Memory-map a record that is an Arrow file."""
         with self.reading(file):
             with pa.memory_map(str(local_copy(file))) as mapped:
                 body = unseal_bytes(mapped.read_buffer(), self._place(file))
             return pa.ipc.open_file(pa.py_buffer(body)).read_all()
 
     def _place(self, file: Path) -> str:
-        """Return where a record lies, which is part of its checksum."""
+        """Return the place of a record, which its checksum includes."""
         return file.relative_to(self.checkpoint).as_posix()
 
     def damage(self, file: Path, reason: BaseException | str) -> BucketsError:
-        """Return the error that reports a damaged record, with what to do."""
+        """Return the error for a damaged record, with its remedy."""
         if isinstance(reason, FileNotFoundError):
             reason = MISSING
         shown = reason if isinstance(reason, str) else first_line(reason)
@@ -160,30 +160,30 @@ class RecordFiles:
 
 
 HELD: dict[Path, dict[Path, dict[int, int]]] = {}
-"""By checkpoint in a store that this process alone writes to, and by kind of its records, their sizes by number."""
+"""Sizes of records, by checkpoint (only those in a store to which this process alone writes), kind and number."""
 _LISTING = threading.Lock()
 
 
 class NumberedRecords:
-    """The records of a folder that have one ending, in files named by their numbers."""
+    """The records of a folder with one file ending, named by number."""
 
     def __init__(
         self, files: RecordFiles, folder: Path, ending: str = ".json", digits: int = 9, is_own: bool = False
     ) -> None:
-        """Write nothing yet; numbers are filled up to `digits` in file names.
+        """Write nothing yet; numbers in file names have `digits` digits.
 
-        Where `is_own`, nobody but the holder of the checkpoint writes to the folder: in a store it is listed once.
+        `is_own`: only the holder of the checkpoint writes to the folder, so in a store it is listed only once.
         """
         self.folder = folder
         self._files, self._ending, self._digits, self._is_own = files, ending, digits, is_own
         self._kind = folder / ending
 
     def file(self, number: int) -> Path:
-        """Return the file of a record."""
+        """Return the path of a record."""
         return self.folder / f"{number:0{self._digits}d}{self._ending}"
 
     def _known(self) -> dict[int, int] | None:
-        """Return the sizes of all records by number, as far as this process knows them without asking."""
+        """Return the cached sizes of all records by number; None if this process has to ask."""
         with _LISTING:
             held = HELD.get(self._files.checkpoint) if self._is_own else None
             if held is None:
@@ -196,7 +196,7 @@ class NumberedRecords:
         return {int(file.stem): size for file, size in sizes_in(self.folder, f"[0-9]*{self._ending}").items()}
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all records, ascending. Cost: of a listing."""
+        """Return the numbers of all records, ascending. Cost: one listing."""
         known = self._known()
         return numbers_in(self.folder, self._ending) if known is None else sorted(known)
 
@@ -211,7 +211,7 @@ class NumberedRecords:
         return self._sizes() if known is None else known
 
     def newest(self, until: int | None = None) -> int | None:
-        """Return the greatest number, up to `until` if it is given; None where there is no record."""
+        """Return the greatest number, or the greatest up to `until`; None if there is no record."""
         return max((number for number in self.numbers() if until is None or number <= until), default=None)
 
     def read(self, number: int, made_of: Callable[[Any], _Made]) -> _Made:
@@ -226,18 +226,18 @@ class NumberedRecords:
         )
 
     def write(self, number: int, record: Any, is_durable: bool = True) -> None:
-        """Write a record; one that is not durable may be lost with the machine, in favour of the one before it."""
+        """Write a record; if not durable, a crash of the machine may restore the previous one."""
         sealed = self._files.sealed(self.file(number), record)
         (write_whole if is_durable else replace_whole)(self.file(number), sealed)
         self.note(number, len(sealed))
 
     def write_bytes(self, number: int, body: bytes) -> None:
-        """Write a record that is no JSON."""
+        """Write a binary record."""
         self._files.write_bytes(self.file(number), body)
         self.note(number, len(body))
 
     def remove(self, *numbers: int) -> None:
-        """Remove records, if they are there."""
+        """Remove records that exist."""
         known = self._known()
         for number in numbers:
             if known is None or number in known:
@@ -245,7 +245,7 @@ class NumberedRecords:
                 self.note(number, None)
 
     def note(self, number: int, size: int | None) -> None:
-        """Note how large a record is that was written, None of one that was removed."""
+        """Cache the size of a written record, or None for a removed one."""
         with _LISTING:
             known = HELD.get(self._files.checkpoint, {}).get(self._kind)
             if known is not None and size is None:
@@ -259,12 +259,12 @@ class NumberedRecords:
 
 
 def crc32_of(file: Path) -> int:
-    """Return a checksum of a large file, which costs a few ms for 10 MB."""
+    """Return the checksum of a large file; takes a few ms for 10 MB."""
     with pa.memory_map(str(file)) as mapped:
         return zlib.crc32(mapped.read_buffer())
 
 
-OWNER = "_buckets.json"  # The file is there before any table
+OWNER = "_buckets.json"  # Exists before any table
 
 
 class OwnedFolder:
@@ -278,7 +278,7 @@ class OwnedFolder:
         self._life = life
 
     def identity(self) -> str | None:
-        """Return the identity of the checkpoint that it belongs to; None where it belongs to none."""
+        """Return the identity of the checkpoint that owns the folder; None if there is none."""
         return str(self._written()["checkpoint"]) if self.owner.exists() else None
 
     def _written(self) -> dict[str, Any]:
@@ -296,8 +296,8 @@ class OwnedFolder:
         raise BucketsError(message)
 
     def is_of(self, identity: str | None) -> bool:
-        """Return whether it belongs to a checkpoint; None is one that is new. If not, it is nobody's yet."""
-        # Looked at before the owner's file, which is there before any table of somebody who starts meanwhile.
+        """Return whether the folder is this checkpoint's (None: a new one); raises BucketsError if it is another's."""
+        # Checked before the owner's file, which a concurrent start writes before any table.
         is_somebodys = holds_more_than(self.path, self.owner)
         fault = None
         if self.owner.exists():
@@ -322,12 +322,12 @@ class OwnedFolder:
         return False
 
     def take(self, identity: str) -> None:
-        """Make it the folder of a checkpoint, if it is not that already."""
+        """Claim the folder for a checkpoint, unless it has it already."""
         if self.owner.exists() or not write_first(self.owner, self._record(identity)):
             self.is_of(identity)
 
     def hand_over(self, identity: str) -> None:
-        """Make it the folder of a checkpoint, whosever it is."""
+        """Claim the folder for a checkpoint, whoever owned it."""
         write_whole(self.owner, self._record(identity))
 
     def _record(self, identity: str) -> bytes:
@@ -336,7 +336,7 @@ class OwnedFolder:
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """A request of an author, made at `time` (ms since the epoch); the rule is or will be in force."""
+    """A person's request to backfill a rule, made at `time` (ms since the epoch); the rule is or will be in force."""
 
     rule: Rule
     author: str
@@ -352,17 +352,17 @@ class BackfillRequests:
         self._folder = self._records.folder / "backfill_requests"
 
     def ask(self, request: BackfillRequest) -> None:
-        """Write a request, in place of an earlier one for the same rule."""
+        """Write a request, replacing an earlier one for the same rule."""
         rule = request.rule.model_dump(by_alias=True, mode="json")
         self._records.write(self._file(request.rule), vars(request) | {"rule": rule})
 
     def read(self) -> list[BackfillRequest]:
-        """Return all requests, by the name of their rule."""
+        """Return all requests, sorted by the name of their rule."""
         read = (self._records.read_if_there(file, _read) for file in self._folder.glob("[!.]*.json"))
         return sorted((request for request in read if request is not None), key=lambda request: request.rule.rule_id)
 
     def forget(self, request: BackfillRequest) -> None:
-        """Remove a request, unless another one has come in its place."""
+        """Remove a request, unless a newer one has replaced it."""
         if request in self.read():
             self._file(request.rule).unlink(missing_ok=True)
 

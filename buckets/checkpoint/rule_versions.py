@@ -1,7 +1,7 @@
-"""Every version of the rules, with the changes that led to it, and how far the topic of rules has been read.
+"""Every version of the rules, with the changes that led to it, and the position in the topic of rules.
 
 CHECKPOINT/buckets/rule_sets/000001.json  a version of the rules
-CHECKPOINT/buckets/rules_position.json    how far the topic has been read, where that made no new version
+CHECKPOINT/buckets/rules_position.json    the position in the topic, if reading on made no new version
 """
 
 import json
@@ -35,7 +35,7 @@ class Version:
 
 @dataclass(frozen=True)
 class _Read:
-    """How far a topic of rules has been read."""
+    """A position in a topic of rules."""
 
     position: TopicPosition | None
     origin: str
@@ -47,7 +47,7 @@ _CHANGES = TypeAdapter(list[Change])
 
 
 class RuleVersions:
-    """The versions of the rules that a checkpoint keeps. Each is written once, and none is ever deleted."""
+    """The versions of the rules that a checkpoint keeps; each is written once and never deleted."""
 
     def __init__(self, checkpoint: Path, batches: BatchRecords | None = None) -> None:
         """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
@@ -65,26 +65,26 @@ class RuleVersions:
         return self.rule_set(versions[-1]) if versions else None
 
     def gone_rules(self) -> dict[str, int]:
-        """Return the last version of each rule that was ever deleted, as the newest version of the rules has it."""
+        """Return the last version of each rule that was ever deleted, as of the newest version of the rules."""
         versions = self._versions()
         return self._rule_sets.read(versions[-1], lambda record: dict(record.get("gone", {}))) if versions else {}
 
     def groups(self) -> dict[str, Group]:
-        """Return all groups that there ever were, by their identity, each as it was last."""
+        """Return the latest form of every group that ever existed, by identity."""
         return {group.group_id: group for version in self._versions() for group in self.rule_set(version).groups}
 
     def timelines(self) -> dict[str, Group]:
-        """Return all groups that there ever were, by the identity of their timelines, also those being filled."""
+        """Return the latest form of every group that ever existed, by timeline identity, even if still being filled."""
         rule_sets = map(self.rule_set, self._versions())
         groups = (group for rules in rule_sets for group in (*rules.groups, *rules.filling.values()))
         return {group.state_id: group for group in groups}
 
     def history(self, after: int = 0) -> list[Version]:
-        """Return how the versions of the rules later than `after` came to be, oldest first."""
+        """Return the versions of the rules later than `after`, with their origins, oldest first."""
         return [self._version(version) for version in self._versions() if version > after]
 
     def latest_change(self, rule_id: str, until: int) -> tuple[Version, Change] | None:
-        """Return the last change of a rule up to a version of all rules; None where none is written down."""
+        """Return the last change of a rule up to a version of the rules; None if none is recorded."""
         for number in reversed([number for number in self._versions() if number <= until]):
             version = self._version(number)
             for change in version.changes:
@@ -113,11 +113,11 @@ class RuleVersions:
         self._rule_sets.write(rule_set.version, json.loads(rule_set.to_json()) | record)
 
     def keep_position(self, position: TopicPosition, origin: str, version: int) -> None:
-        """Write how far a topic of rules has been read, where that made no new version; `version` is in force."""
+        """Write the position in a topic of rules if reading on made no new version; `version` is in force."""
         self._records.write(self._position_file, _Read(position, origin, version))
 
     def position(self, origin: str) -> TopicPosition | None:
-        """Return how far a topic of rules has been read; None where it has not been, or another was followed since."""
+        """Return the position in a topic of rules; None if it was never read, or another was followed since."""
         kept, versions = self._records.read_if_there(self._position_file, reader_of(_Read)), self._versions()
         if versions and (kept is None or kept.version < versions[-1]):
             latest = self._version(versions[-1])

@@ -1,4 +1,4 @@
-"""Which topics a checkpoint reads, and how far. A topic that was created again is another *generation* of its name.
+"""Which topics a checkpoint reads, and how far. A topic that was created again is a new *generation* of its name.
 
     CHECKPOINT/buckets/topics.json  by topic, the ids of its generations
 
@@ -18,11 +18,11 @@ class TopicPosition(NamedTuple):
     """A place in a topic."""
 
     offset: int  # after the last message that was read
-    topic_id: str = ""  # Kafka's id of the topic: one that was created again has another. Empty where it is not known.
+    topic_id: str = ""  # Kafka's id of the topic, new after each creation; empty if unknown
 
 
 def is_another(known: str, now: str) -> bool:
-    """Return whether a topic has another id now than it had; an empty id is not known, and may be either's."""
+    """Return whether a topic's id has changed; an empty id is unknown and matches any."""
     return bool(known and now) and known != now
 
 
@@ -30,15 +30,15 @@ Offsets = Mapping[int, int]  # By partition, an offset
 
 
 class NewTopic(BucketsError):
-    """A topic is not the one that the checkpoint has read under its name."""
+    """A topic that is not the one that the checkpoint has read under its name."""
 
 
 @dataclass(frozen=True)
 class TopicGeneration:
-    """A topic as long as it had one id."""
+    """A topic during the life of one id."""
 
     topic_id: str  # Kafka's id of it
-    # whether the topic was deleted, and a query that finds its topics by a pattern goes on without it
+    # whether the topic was deleted, and a query that finds topics by a pattern continues without it
     is_gone: bool = False
 
 
@@ -55,32 +55,32 @@ class TopicGenerations:
 
     @property
     def by_topic(self) -> dict[str, tuple[TopicGeneration, ...]]:
-        """The generations of all topics of which an id is known, also of those that are gone, oldest first."""
+        """The generations of all topics with a known id, including deleted topics, oldest first."""
         return self._records.read_if_there(self._file, lambda record: _read_topics(record["topics"])) or {}
 
     def of(self, topic: str) -> tuple[TopicGeneration, ...]:
-        """Return the generations of a topic, oldest first; empty where it has not been read."""
+        """Return the generations of a topic, oldest first; empty if it was never read."""
         return self.by_topic.get(topic, ())
 
     @property
     def live(self) -> list[str]:
-        """The topics that are read, as far as an id is known."""
+        """The topics that are read, if an id is known."""
         return _live(self.by_topic)
 
     def renewed(self, ids: Mapping[str, str]) -> list[str]:
-        """Return the topics whose id is not that of the generation that was read last; brokers may know no ids."""
+        """Return the topics whose id differs from that of their last generation; brokers may know no ids."""
         known = self.by_topic
         live = _live(known)
         return [topic for topic, now in ids.items() if topic in live and is_another(known[topic][-1].topic_id, now)]
 
     def numbers(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the number, from 1, of the generation of each topic that is read next, also of those that are gone."""
+        """Return the number, from 1, of the generation of each topic to read next, including deleted topics."""
         known = self.by_topic
         every = dict.fromkeys([*topics, *known])
         return {topic: max(1, len(of) + of[-1].is_gone) if (of := known.get(topic)) else 1 for topic in every}
 
     def check(self, ids: Mapping[str, str]) -> None:
-        """See that topics, with their ids of now, are those that have been read until now.
+        """Check that topics with these current ids are those read so far.
 
         Raises:
             NewTopic: one was created again.
@@ -94,9 +94,9 @@ class TopicGenerations:
             raise NewTopic(message)
 
     def adopt(self, ids: Mapping[str, str]) -> None:
-        """Take over the ids of topics of which none is known, as of a new checkpoint.
+        """Record the ids of topics without a known one, as in a new checkpoint.
 
-        One that was gone and is there again is another generation, and is read from its beginning.
+        A topic that was gone and has come back is a new generation, read from its beginning.
         """
         known = self.by_topic
         live = _live(known)
@@ -106,13 +106,13 @@ class TopicGenerations:
             self._write(known | new)
 
     def let_go(self, topic: str) -> None:
-        """Note that a topic is gone, and not read any more."""
+        """Record that a topic is gone and no longer read."""
         known = self.by_topic
         *earlier, last = known[topic]
         self._write(known | {topic: (*earlier, replace(last, is_gone=True))})
 
     def add(self, topic: str, generation: TopicGeneration) -> None:
-        """Begin another generation of a topic."""
+        """Begin a new generation of a topic."""
         known = self.by_topic
         self._write(known | {topic: (*known[topic], generation)})
 
@@ -125,5 +125,5 @@ def _live(known: Mapping[str, tuple[TopicGeneration, ...]]) -> list[str]:
 
 
 def generation_name(topic: str, number: int) -> str:
-    """Return the name of a generation, from 1, in the source column: its positions are not those of an earlier one."""
+    """Return the name of a generation, from 1, for the source column, since generations have unrelated positions."""
     return topic if number == 1 else f"{topic}#{number}"

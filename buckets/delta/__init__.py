@@ -1,4 +1,4 @@
-"""Delta tables without Spark: appends that happen once, tables kept short, and columns that older tables lack.
+"""Delta tables without Spark: exactly-once appends, tables kept short, and columns added to older tables.
 
-Knows nothing of what the tables hold. Spark's own writes of Delta tables are in `spark`.
+Knows nothing of the tables' contents. Spark's own writes of Delta tables are in `spark`.
 """

@@ -1,7 +1,7 @@
-"""Reads and writes the commits and files of a Delta table one by one, without listing the log.
+"""Read and write the commits and files of a Delta table one by one, without listing the log.
 
-A library that commits lists the log, so an append costs the more the longer the log is. A writer that knows the newest
-version needs no list: the next commit is the file of the next number, which only one writer can make.
+A library that commits lists the log, so appends become slower as the log grows. A writer that knows the newest version
+needs no list: the next commit is the file with the next number, which only one writer can create.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ from buckets.stores.store_path import StorePath
 
 Action = dict[str, Any]
 LOG = "_delta_log"
-PARTIAL = "_commit_*.json.tmp"  # Files of commits that are being written, as delta-rs calls them too
+PARTIAL = "_commit_*.json.tmp"  # Unfinished commits, named as delta-rs names them
 _PLAIN_READER, _PLAIN_WRITER = 1, 2
-_CHECKING_WRITER = 3  # The first that holds new rows to constraints; later ones change what a file is
+_CHECKING_WRITER = 3  # The first that enforces constraints; later ones change what a file means
 
 
 def is_plain(table: DeltaTable) -> bool:
-    """Return whether a table has nothing that a writer must know besides files and numbers of applications.
+    """Return whether a writer of a table must know only its files and the transaction numbers of applications.
 
-    Tables of results are like that, unless somebody has added partitions, constraints or features of Delta to them.
+    Result tables are like that, unless somebody has added partitions, constraints or Delta features.
     """
     protocol = table.protocol()
     return (
@@ -46,10 +46,10 @@ def is_plain(table: DeltaTable) -> bool:
 
 
 def is_understood(table: DeltaTable) -> bool:
-    """Return whether files of a table may be joined, and removed where no version needs them.
+    """Return whether a table's files may be joined, and removed once no version needs them.
 
-    Tables of results and of the audit are like that: partitions by day at most, and constraints, which are of rows.
-    Where there is more, such as vectors of deleted rows, files may mean something that is not known here.
+    Result and audit tables are like that: at most partitioned by day, with constraints on rows only. Other features,
+    such as deletion vectors, may give files a meaning unknown here.
     """
     protocol, columns = table.protocol(), {field.name: str(field.type.type) for field in table.schema().fields}
     return (
@@ -60,12 +60,12 @@ def is_understood(table: DeltaTable) -> bool:
 
 
 def redefines_table(actions: Iterable[Action]) -> bool:
-    """Return whether a commit changes columns, properties or the protocol of its table."""
+    """Return whether a commit changes a table's columns, properties or protocol."""
     return any("metaData" in action or "protocol" in action for action in actions)
 
 
 def commit_info(operation: str, parameters: dict[str, str], is_append: bool) -> Action:
-    """Return the action that says what a commit does."""
+    """Return the action that describes a commit."""
     info = {"timestamp": epoch_ms(), "operation": operation, "operationParameters": parameters}
     return {"commitInfo": info | {"isBlindAppend": is_append, "engineInfo": "buckets"}}
 
@@ -77,7 +77,7 @@ class Commits:
         self._log = table / LOG
 
     def has(self, version: int) -> bool:
-        """Return whether the commit of a version is in the log."""
+        """Return whether a version's commit is in the log."""
         return self._path(version).exists()
 
     def read(self, version: int) -> list[Action]:
@@ -85,7 +85,7 @@ class Commits:
         return [json.loads(line) for line in self._path(version).read_text(encoding="utf-8").splitlines() if line]
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
-        """Write a commit, whole or not at all; return False where there is one of this version already."""
+        """Write a commit atomically; return False if the version already has one."""
         text, path = "".join(json.dumps(action) + "\n" for action in actions), self._path(version)
         if isinstance(path, StorePath):
             return path.write_first(text.encode()) is not None
@@ -102,10 +102,10 @@ class Commits:
 
 
 def _link(partial: Path, target: Path) -> bool:
-    """Give a file a second name; return False where another file has it.
+    """Hard-link a file; return False if another file has the name.
 
-    On a network file system the answer can get lost, and the second try finds the name taken by the first: the number
-    of names of the file says what has happened.
+    On a network file system the answer can get lost, so that a retry finds the name taken by its own first try; the
+    file's link count reveals that.
     """
     try:
         os.link(partial, target)
@@ -118,24 +118,24 @@ def _link(partial: Path, target: Path) -> bool:
     return True
 
 
-_LONGEST_TEXT = 64  # Characters of a least or greatest text; of longer ones the log says nothing
+_LONGEST_TEXT = 64  # Characters of a least or greatest text; the log omits longer ones
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that has been written, and that no commit names yet."""
+    """A data file that no commit names yet."""
 
     table: Path  # the folder of its table
-    path: Path  # where it is
-    rows: int  # how many it has
-    size_bytes: int  # how large it is
+    path: Path  # its path
+    rows: int  # its number of rows
+    size_bytes: int  # its size
     written_ms: int  # when it was written, in ms since the epoch
-    statistics: str  # what the log says of its columns, as JSON
-    # by partition column, the value that all of its rows have, None for null; the file itself lacks these columns
+    statistics: str  # the log's statistics of its columns, as JSON
+    # by partition column, the value of all of its rows, None for null; the file itself lacks these columns
     partition: Mapping[str, str | None]
 
     def added(self, data_change: bool) -> Action:
-        """Return the action that adds it to its table; rows that only move from other files are no change of data."""
+        """Return the action that adds it to its table; rows merely moved from other files are no data change."""
         return {
             "add": {
                 "path": self.path.relative_to(self.table).as_posix(),
@@ -148,19 +148,19 @@ class DataFile:
         }
 
     def to_json(self) -> bytes:
-        """Return it as text, for a file without partitions, for the process that commits it."""
+        """Encode a file without partitions, for the process that commits it."""
         known = [self.path.name, self.rows, self.size_bytes, self.written_ms, self.statistics]
         return json.dumps(known).encode()
 
     @classmethod
     def from_json(cls, table: Path, text: bytes) -> "DataFile":
-        """Read what `to_json` returned of a file of a table."""
+        """Decode a table's file from `to_json`."""
         name, rows, size_bytes, written_ms, statistics = json.loads(text)
         return cls(table, table / name, rows, size_bytes, written_ms, statistics, {})
 
 
 def discard(files: Iterable[DataFile]) -> None:
-    """Remove files that no commit has named."""
+    """Delete files that no commit has named."""
     for file in files:
         file.path.unlink(missing_ok=True)
 
@@ -172,10 +172,10 @@ def write_data_file(
     partition: Mapping[str, str] | None = None,
     use_dictionary: bool = True,
 ) -> DataFile:
-    """Write rows as a file in the folder of a table, in any number of pieces. Memory: of a piece.
+    """Write rows, given in any number of pieces, as a data file of a table. Memory: one piece.
 
-    `columns` leave out partition columns, whose values no character of which has a meaning for a path are `partition`.
-    Without dictionaries it takes half the time, and about as much room where few values come again.
+    `columns` exclude partition columns; their values are in `partition` and contain no character that is special in
+    paths. Without dictionaries writing takes half the time, at a similar size if few values repeat.
     """
     partition = partition or {}
     folder = table.joinpath(*(f"{column}={value}" for column, value in partition.items()))
@@ -196,14 +196,14 @@ def write_data_file(
 
 @dataclass
 class _Statistics:
-    """Number of rows, nulls, least and greatest values, as Delta has them; not of amounts and nested columns."""
+    """Delta's file statistics: row count, nulls, least and greatest values; no ranges of amounts, nothing nested."""
 
     rows: int = 0
-    _ends: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # None where the log does not say them
+    _ends: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # None if the log does not store them
     _nulls: Counter[str] = field(default_factory=Counter)
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows into account."""
+        """Add rows to the statistics."""
         self.rows += len(rows)
         for column in rows.schema:
             if pa.types.is_nested(column.type):
@@ -220,7 +220,7 @@ class _Statistics:
                     self._ends[name] = both
 
     def json(self) -> str:
-        """Return what the log says of a file with these rows."""
+        """Return the statistics as the log stores them."""
         least, greatest = (
             {name: ends[side] for name, ends in self._ends.items() if ends[side] is not None} for side in (0, 1)
         )
@@ -229,7 +229,7 @@ class _Statistics:
 
 
 def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of a column as JSON; None where the log does not say them."""
+    """Return a column's least and greatest value as JSON; None if the log does not store them."""
     if pa.types.is_integer(column.type):
         ends = pc.min_max(column).as_py()
         return ends["min"], ends["max"]
@@ -238,14 +238,14 @@ def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
         return (ends["min"], ends["max"]) if max(map(len, ends.values())) <= _LONGEST_TEXT else None
     if column.type == pa.timestamp("us", "UTC"):
         ends = pc.min_max(column.cast(pa.int64())).as_py()
-        # Delta has milliseconds here; what is cut off must not take the greatest below itself.
+        # Delta stores milliseconds here; truncation must not lower the greatest value.
         times = iso_text(ends["min"] // 1000), iso_text(-(-ends["max"] // 1000))
         return None if any(time.endswith("ms") for time in times) else times
     return None
 
 
 def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return rows with these columns; those that the rows lack are null, and others change their type."""
+    """Return rows with exactly these columns: missing ones null, others cast to their type."""
     if rows.schema.equals(columns):
         return rows
     there = set(rows.column_names)

@@ -1,8 +1,8 @@
-"""A Delta table that one application appends to, batch by batch, at a cost that does not grow with its log.
+"""A Delta table to which one application appends batch by batch, at a cost that does not grow with the log.
 
-The version of the table and the number of the last batch stay in memory. An append writes a file of rows and the
-commit of the next version, with the number of its batch. Where that version exists already, another writer was faster:
-its commit says whether the batch is in the table, or whether the next version has to be tried.
+The table's version and the last batch number stay in memory. An append writes a data file and the commit of the next
+version, with the batch number. If that version already exists, another writer was faster: its commit shows whether the
+batch is already in the table, or the version after it must be tried.
 """
 
 import contextlib
@@ -39,25 +39,25 @@ from buckets.stores.location import as_input
 from buckets.stores.store_path import StorePath
 
 NewRows = Callable[[int | None], tuple[int, pa.Table | pa.RecordBatchReader] | None]
-"""Given the number of the last append (None before the first), the next one and its rows; None if nothing is new."""
+"""Given the number of the last append (None before the first), returns the next number and its rows; None if none."""
 
 
 _HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
-"""Cleaning the log lists it several times; who keeps a table tidy does that now and then."""
+"""Cleaning the log lists it several times; the table's upkeep does that now and then."""
 
 
 def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
-    """Append what is new once, under the numbers of an application; the table is brought up to date.
+    """Append new rows exactly once, numbered per application, and update `table` to its newest version.
 
-    `new_rows` is asked again if another writer was faster.
+    `new_rows` is called again if another writer was faster.
 
     Raises:
-        CommitFailedError: something else has come in between, such as a change of the table's properties.
+        CommitFailedError: another change came first, such as one of the table's properties.
     """
     is_again = False
 
     def append() -> None:
-        # A commit may have been made whose answer was lost.
+        # A commit may have succeeded although its answer was lost.
         nonlocal is_again
         if is_again:
             table.update_incremental()
@@ -83,7 +83,7 @@ def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
 
 
 def append_if_plain(path: Path | str, application: str, number: int, rows: pa.Table) -> bool:
-    """Append rows once, as `append_new` does, if a table is there, is plain and has their columns; return whether."""
+    """Append rows as `append_new` does if a table exists, is plain and has these columns; return whether it does."""
     if not is_made(path):
         return False
     table = open_table(path)
@@ -94,34 +94,34 @@ def append_if_plain(path: Path | str, application: str, number: int, rows: pa.Ta
     return True
 
 
-_LOOK_S = 10.0  # How often it is looked whether a table in a store is still there
-_MOST_READ = 100  # Commits of others that are read one by one; behind more of them the table is opened anew
+_LOOK_S = 10.0  # How often the existence of a table in a store is checked
+_MOST_READ = 100  # The most commits of others that are read one by one; behind more, the table is reopened
 
 WriteApart = Callable[[pa.Schema], Sequence[DataFile]]
-"""Given the columns, writes rows into files of a table that no commit names yet."""
+"""Given the columns, writes rows into data files that no commit names yet, and returns these."""
 
 
 @dataclass(frozen=True)
 class _Head:
-    """A table as it was last seen."""
+    """A table's last known state."""
 
-    version: int  # its newest
+    version: int  # its newest version
     last: int | None  # the number of the application's last append; None before the first
-    columns: pa.Schema | None  # of the table; None where only the library may write it
+    columns: pa.Schema | None  # of the table; None if only the library may write it
 
     def has(self, number: int) -> bool:
-        """Return whether an append of this number has been made."""
+        """Return whether the append with this number has been made."""
         return self.last is not None and self.last >= number
 
     def columns_of(self, rows: pa.Table) -> pa.Schema | None:
-        """Return the columns of rows as the table has them; None where only the library may write them."""
+        """Return the rows' columns with the table's types; None if only the library may write them."""
         if self.columns is None or not set(rows.column_names) <= set(self.columns.names):
             return None
         return pa.schema([self.columns.field(name) for name in rows.column_names])
 
 
 class KeptTable:
-    """A table that stays open; not for several threads at once."""
+    """A table that stays open; for use by one thread at a time."""
 
     def __init__(self, path: Path, application: str) -> None:
         self._path, self._application, self._commits = path, application, Commits(path)
@@ -129,18 +129,18 @@ class KeptTable:
         self._is_in_store, self._looked_s = isinstance(path, StorePath), time.monotonic()
 
     def append(self, number: int, make: Callable[[], pa.Table], write_apart: WriteApart = lambda columns: ()) -> None:
-        """Append rows, unless an append of this number or a later one has been made.
+        """Append rows unless an append with this number or a later one has been made.
 
-        `make` makes the rows, whose columns are some of the table's; `write_apart` has others write further rows.
+        `make` returns the rows, with some or all of the table's columns; `write_apart` lets others write further rows.
         """
         head, self._head = self._head, None
         if head is None or not self._is_there(head):
             head = self._open()
-        # What fails leaves no head behind: the next append looks at the table itself.
+        # A failure leaves no state behind: the next append reads the table itself.
         self._head = head if head.has(number) else self._appended(head, number, make, write_apart)
 
     def _is_there(self, head: _Head) -> bool:
-        """Return whether a table has not been removed since; in a store it is not asked for each batch."""
+        """Return whether a table still exists; in a store that is not checked for each batch."""
         now_s = time.monotonic()
         if self._is_in_store and now_s - self._looked_s < _LOOK_S:
             return True
@@ -156,7 +156,7 @@ class KeptTable:
     def _appended(
         self, head: _Head, number: int, make: Callable[[], pa.Table], write_apart: WriteApart
     ) -> _Head | None:
-        """Append, and return the table after it; None where it has to be opened anew."""
+        """Append, and return the table's new state; None if it must be reopened."""
         rows = make()
         columns = head.columns_of(rows) or rows.schema
         files = write_apart(columns)
@@ -167,16 +167,16 @@ class KeptTable:
             raise
 
     def _discard_uncommitted(self, number: int, files: Sequence[DataFile]) -> None:
-        """Remove the files of an append that has failed, unless its commit has been made all the same.
+        """Delete the files of a failed append, unless its commit was made after all.
 
-        Where that cannot be told they stay, and upkeep removes those that no commit names.
+        If that is unknown the files stay, and upkeep deletes them if no commit names them.
         """
         with contextlib.suppress(Exception):
             if not self._open().has(number):
                 discard(files)
 
     def _put(self, head: _Head, number: int, rows: pa.Table, files: Sequence[DataFile]) -> _Head | None:
-        """Append rows, and more of them in files that no commit names yet; return as `_appended`."""
+        """Append `rows` and the rows of uncommitted `files`; return as `_appended`."""
         columns = rows.schema
         if head.columns_of(rows) != columns:
 
@@ -211,7 +211,7 @@ class KeptTable:
         return head
 
     def _committed(self, head: _Head, number: int, files: Sequence[DataFile]) -> _Head | None:
-        """Commit files; None where others have changed too much to know whether it may be."""
+        """Commit files; None if others' changes make it unclear whether that is allowed."""
         actions: list[Action] = [
             commit_info("WRITE", {"mode": "Append"}, is_append=True),
             {"txn": {"appId": self._application, "version": number}},

@@ -1,12 +1,12 @@
 """The newest rows of Delta tables, page by page, without reading the others.
 
-Rows are ordered by a moment, and by an id where that is equal; a page begins after the last row of the one before, so
-it costs the same however far back it lies.
+Rows are ordered by timestamp, then by id; a page begins after the last row of the previous one, so its cost does not
+depend on how far back it is.
 
-1. The log says of each file between which moments its rows lie.
-2. The file that reaches furthest towards the beginning of the page is read, and of it only the columns that order and
-   choose rows, until no other file can hold a row that is newer than the last one of a full page.
-3. The other columns are read of the files in which chosen rows lie.
+1. The log gives the range of timestamps in each file.
+2. Files are read from the latest range on, only the columns that order and filter rows, until no other file can hold a
+   row newer than the last one of a full page.
+3. The other columns are read from the files that contain chosen rows.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,12 +26,12 @@ from buckets.moment import ANY_TIME, TimeRange
 
 _ALWAYS_US = (1 << 63) - 1
 _TIME = pa.timestamp("us", "UTC")
-_FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # In ns, as Spark may write them, times end in 2262
+_FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # Spark may write ns, whose range ends in 2262
 
 
 @dataclass(frozen=True, order=True)
 class RowPlace:
-    """Where a row stands in the order: its moment in us since the epoch, then its id."""
+    """A row's place in the order: its timestamp in us since the epoch, then its id."""
 
     time_us: int
     row_id: str
@@ -39,7 +39,7 @@ class RowPlace:
 
 @dataclass(frozen=True)
 class Order:
-    """By which columns rows are ordered: a moment, and an id."""
+    """The columns that order rows: a timestamp and an id."""
 
     moment: str
     row_id: str
@@ -49,10 +49,10 @@ class Order:
 class RowFilter:
     """Which rows are wanted."""
 
-    before: RowPlace | None = None  # only rows that are older than this one; None from the newest on
-    times: TimeRange = ANY_TIME  # the moments that rows may have
-    columns: tuple[str, ...] = ()  # those that `test` looks at
-    # says of rows with these columns which are wanted, as booleans; None of all
+    before: RowPlace | None = None  # only rows older than this one; None: from the newest on
+    times: TimeRange = ANY_TIME  # the range of timestamps
+    columns: tuple[str, ...] = ()  # the columns that `test` needs
+    # given rows with these columns, returns which are wanted, as booleans; None: all
     test: Callable[[pa.Table], pa.Array | pa.ChunkedArray] | None = None
 
 
@@ -61,28 +61,28 @@ class PageOfRows:
     """A page."""
 
     rows: list[tuple[Path, pa.Table]]  # the newest first, each with its table, as a table of one row
-    after: RowPlace | None  # where the next page begins; None where there is nothing older
-    looked_at: int  # how many rows were looked at
+    after: RowPlace | None  # where the next page begins; None if nothing is older
+    looked_at: int  # the number of rows searched
 
 
 def newest_rows(
     tables: Sequence[Path], columns: Collection[str], order: Order, wanted: RowFilter, most: int, most_looked_at: int
 ) -> PageOfRows:
-    """Read a page of up to `most` rows. Cost: of the files that hold its rows, and of those looked through for them.
+    """Read a page of up to `most` rows. Cost: the files with its rows, and those searched for them.
 
-    A table that is not there has no rows, and a column that it lacks is null. After about `most_looked_at` rows the
-    page ends, full or not.
+    A missing table has no rows, and a missing column is null. The page ends after about `most_looked_at` searched rows,
+    full or not.
     """
     files = [file for path in tables if is_table(path) for file in _Source(path, order, wanted).files()]
-    found = dict[RowPlace, _File]()  # The newest that are wanted; a row that was written twice is one
+    found = dict[RowPlace, _File]()  # The newest wanted rows; a row that was written twice appears once
     looked_at, after = 0, None
     for file in sorted(files, key=lambda file: file.to_us, reverse=True):
         if len(found) > most and min(found).time_us > file.to_us:
             break
         rest = RowPlace(file.to_us + 1, "")
         if looked_at >= most_looked_at and (wanted.before is None or rest < wanted.before):
-            # Others of this moment or before may lie in files that are not read; the next page begins there. Where
-            # this one began there too, it goes on to look, or nobody would ever come further.
+            # Unread files may hold other rows of this time or before, so the next page begins there. A page that began
+            # there too reads on, or no page would ever get further.
             after = rest
             found = {place: there for place, there in found.items() if place >= rest}
             break
@@ -100,7 +100,7 @@ def newest_rows(
 
 
 class _Source:
-    """A table, and which of its files may hold wanted rows."""
+    """A table, and its files that may hold wanted rows."""
 
     def __init__(self, path: Path, order: Order, wanted: RowFilter) -> None:
         self.path, self.order, self.wanted = path, order, wanted
@@ -116,13 +116,13 @@ class _Source:
 
     @cached_property
     def columns(self) -> pa.Schema:
-        """All columns of the table that its files have."""
+        """All columns of the table that are stored in its files."""
         apart = self.table.metadata().partition_columns
         return pa.schema(field for field in pa.schema(self.table.schema().to_arrow()) if field.name not in apart)
 
     @cached_property
     def asked(self) -> ds.Expression:
-        """Which rows are wanted by their moment and id."""
+        """The filter for wanted rows by timestamp and id."""
         at, row_id, before = ds.field(self.order.moment), ds.field(self.order.row_id), self.wanted.before
         from_ms, until_ms = self.wanted.times
         asked = at.is_valid()
@@ -142,15 +142,15 @@ class _Source:
         known = [actions[name] if name in actions.column_names else pa.nulls(len(actions)) for name in names]
         ends = [moments.cast(_TIME).cast(pa.int64()).to_pylist() for moments in known]
         for name, least, last in zip(actions["path"].to_pylist(), *ends, strict=True):
-            # The log has milliseconds, and some writers cut off what is beyond them.
+            # The log has milliseconds, and some writers truncate to them.
             greatest = _ALWAYS_US if last is None else last + 999
             if self.may_hold(least, greatest):
-                # Its name may be written as in an address.
+                # Its name may be percent-encoded.
                 path = self.path / name
                 yield _File(self, path if path.exists() else self.path / unquote(name), greatest)
 
     def may_hold(self, least_us: int | None, greatest_us: int) -> bool:
-        """Return whether rows between two moments may be wanted; None of one that is not known."""
+        """Return whether rows between two timestamps may be wanted; a least timestamp of None is unknown."""
         from_ms, until_ms = self.wanted.times
         before = self.wanted.before
         return not (
@@ -162,14 +162,14 @@ class _Source:
 
 @dataclass(frozen=True)
 class _File:
-    """A file of a table; `to_us` is its greatest moment, or a later one."""
+    """A file of a table; `to_us` is its greatest timestamp, or a later one."""
 
     source: _Source
     path: Path
     to_us: int
 
     def look(self, most: int) -> tuple[list[RowPlace], int]:
-        """Return the newest of the rows that are wanted, at least so many if there are, and how many were looked at."""
+        """Return the newest wanted rows, at least `most` if there are as many, and the number of rows searched."""
         order, wanted = self.source.order, self.source.wanted
         rows = self._rows((order.moment, order.row_id, *wanted.columns), self.source.asked)
         chosen = rows if wanted.test is None else rows.filter(wanted.test(rows))
@@ -180,7 +180,7 @@ class _File:
         return list(map(RowPlace, times.tolist(), chosen[order.row_id].to_pylist())), len(rows)
 
     def read(self, columns: Collection[str], places: Sequence[RowPlace]) -> dict[RowPlace, pa.Table]:
-        """Read rows, each as a table of one row with these columns."""
+        """Return the given columns of rows, each as a table of one row."""
         moment, row_id = self.source.order.moment, self.source.order.row_id
         times, ids = pa.array([place.time_us for place in places], _TIME), [place.row_id for place in places]
         rows = self._rows((moment, row_id, *columns), ds.field(moment).isin(times) & ds.field(row_id).isin(ids))
@@ -188,7 +188,7 @@ class _File:
         return {place: rows.select(list(columns)).slice(row, 1) for row, place in enumerate(found)}
 
     def _rows(self, columns: Collection[str], asked: ds.Expression) -> pa.Table:
-        """Read columns of the rows that are asked for, in the types of the table; what the file lacks is null."""
+        """Read columns of rows that match a filter, with the table's types; columns that the file lacks are null."""
         known = {field.name: field for field in self.source.columns}
         kinds = pa.schema([known.get(name, pa.field(name, pa.null())) for name in dict.fromkeys(columns)])
         with readable(self.source.named), self.path.open("rb") as file:

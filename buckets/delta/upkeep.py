@@ -1,8 +1,7 @@
-"""Keeps Delta tables short while a job appends to them: joins small files, writes checkpoints, lets old files go.
+"""Keeps Delta tables short while a job appends to them: joins small files, writes checkpoints, deletes expired files.
 
-A thread of its own does it, for a small share of the time, so that no batch waits for it. Results do not depend on it.
-Each step is a commit or nothing: killed anywhere, it is taken up by the next start. Faults are reported in a line and
-tried again.
+A separate thread works for a small share of the time, so that no batch waits. Results do not depend on it. Each step is
+one commit or nothing, so after a kill the next start continues. Faults are reported in one line and retried.
 """
 
 import contextlib
@@ -39,18 +38,18 @@ from buckets.stores.location import as_input
 
 SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
 """Files below the first of these sizes are joined with each other, then those below the second, and so on."""
-FEWEST = 32  # How many files of a size, and of a partition, there are before they are joined
-_MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000  # What is joined at once, at most
+FEWEST = 32  # How many files of one size and partition are needed to join them
+_MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000  # The most that is joined at once
 PIECE_BYTES, PIECE_ROWS = 1 << 26, 1024
-"""Of the rows so much is in memory at once, and so many more: a text that repeats itself takes little of a file."""
+"""The bytes of rows in memory at once, and the most rows: repetitive text takes little room in a file."""
 _OWN_NAME = re.compile(r"(\w+=\d{4}-\d\d-\d\d/)*[\w.-]+\.parquet")
-"""Names that the log and the file system write in the same way."""
+"""File names that the log and the file system spell alike."""
 
 
 class SmallFile(NamedTuple):
-    """A file of a table: when it was written in ms since the epoch, its path within the table, its size, its rows.
+    """A file of a table: time of writing in ms since the epoch, path within the table, size, and number of rows.
 
-    Of a table with partitions also the columns and values of its partition.
+    In a partitioned table also the columns and values of its partition.
     """
 
     modified_ms: int
@@ -61,11 +60,11 @@ class SmallFile(NamedTuple):
 
 
 def join_small_files(path: Path, fewest: int = FEWEST) -> int:
-    """Join small files, once, with one commit; `fewest` of a size and partition there must be.
+    """Join small files once, in one commit; at least `fewest` of one size and partition.
 
     Returns:
-        How many files have become one; 0 where there were too few, where others have changed the table meanwhile, or
-        where it has features that are not known here.
+        How many files were joined; 0 if there were too few, another writer changed the table, or it has unknown
+        features.
     """
     table = open_table(path)
     files, faults = _files(table) if is_understood(table) else [], []
@@ -93,19 +92,19 @@ def join_small_files(path: Path, fewest: int = FEWEST) -> int:
 
 
 class UnreadableFile(BucketsError):
-    """A file of a table cannot be read."""
+    """A file of a table that cannot be read."""
 
     def __init__(self, path: str, reason: str) -> None:
-        """Name the file by its path within the table, and say why."""
+        """Name the file by its path within the table, and the reason."""
         super().__init__(f"file {path} with some of its rows {reason}")
         self.path = path
 
 
 def read_pieces(table: Path, files: Sequence[SmallFile], columns: pa.Schema) -> Iterator[pa.Table]:
-    """Return the rows of files, a piece at a time, with the columns of their table.
+    """Yield the rows of files piece by piece, with their table's columns.
 
     Raises:
-        UnreadableFile: a file is gone or damaged, or its rows are not as many as the log says.
+        UnreadableFile: a file is missing or damaged, or its row count differs from the log's.
     """
     held: list[pa.Table] = []
     held_bytes = 0
@@ -123,7 +122,7 @@ def read_pieces(table: Path, files: Sequence[SmallFile], columns: pa.Schema) -> 
 def _read(table: Path, file: SmallFile, columns: pa.Schema) -> Iterator[pa.Table]:
     rows = 0
     try:
-        # Spark writes moments in a form that would be read in ns, which end in 2262.
+        # Spark writes timestamps in a form that would be read as ns, whose range ends in 2262.
         with pq.ParquetFile(as_input(table / file.path), coerce_int96_timestamp_unit="us") as opened:
             for batch in opened.iter_batches(PIECE_ROWS, use_threads=False):
                 rows += len(batch)
@@ -141,7 +140,7 @@ def _files(table: DeltaTable) -> list[SmallFile]:
     names, days = ("modification_time", "path", "size_bytes", "num_records"), table.metadata().partition_columns
     wanted = [*names, *(f"partition.{day}" for day in days)]
     actions = actions.select([name for name in wanted if name in actions.column_names])
-    # As text: a day may be one that Python does not know.
+    # As text: Python may not support the date.
     texts = [field.with_type(pa.string()) if field.name not in names else field for field in actions.schema]
     rows = actions.cast(pa.schema(texts)).to_pylist()
     files = []
@@ -154,7 +153,7 @@ def _files(table: DeltaTable) -> list[SmallFile]:
 
 
 def _chosen(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
-    """Return files that are joined next: the oldest of the smallest size of which a partition has enough."""
+    """Choose the files to join next: the oldest of the smallest size of which a partition has enough."""
     parts: dict[tuple[tuple[str, str], ...], list[SmallFile]] = {}
     for file in files:
         parts.setdefault(file.partition, []).append(file)
@@ -175,7 +174,7 @@ def _chosen(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
 
 
 def commit_join(path: Path, seen: int, chosen: Sequence[SmallFile], added: Action) -> bool:
-    """Commit that a file takes the place of others; False where another writer has changed them or the table."""
+    """Commit the replacement of files by one; return False if another writer has changed them or the table."""
     now_ms, commits, paths = epoch_ms(), Commits(path), {each.path for each in chosen}
     removed: list[Action] = [
         {
@@ -201,30 +200,30 @@ def commit_join(path: Path, seen: int, chosen: Sequence[SmallFile], added: Actio
 
 
 APPENDS = 2 * FEWEST
-"""After how many appends a table is looked at, and how many commits there are at least between checkpoints of a log."""
+"""The number of appends after which a table is checked, and the fewest commits between two log checkpoints."""
 MOST_APPENDS = 4 * APPENDS
-"""After how many appends to a table resting ends: what comes in is shortened at least as fast as it comes."""
-_MOST_JOINS = 8  # How often files of a table are joined in a row
+"""The number of appends that ends a pause of the thread, so that joining keeps pace with appending."""
+_MOST_JOINS = 8  # The most joins in a row for a table
 _ACTIONS_A_COMMIT = 50
-"""A checkpoint is written whole, so it waits for a commit for every so many entries that the last one had."""
-DEFAULT_KEEP_MS = DAY_MS  # How long versions are kept where neither the settings nor the table say it
-_REST = 20  # How many times as long as it has worked the thread rests
+"""A checkpoint contains the whole log, so it waits for one commit per this many entries of the last one."""
+DEFAULT_KEEP_MS = DAY_MS  # How long versions are kept if neither the settings nor the table say it
+_REST = 20  # The thread rests this many times as long as it has worked
 _AGAIN_AFTER_S = 60.0
-_LOOKS = 24  # How often within the time for which versions are kept it is looked whether some have expired
+_LOOKS = 24  # How often expired versions are looked for within the time for which versions are kept
 _KEPT = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
 _INTERVAL = re.compile(r"interval \d+ (nano|micro|milli)?second(s)?|interval \d+ (minute|hour|day|week)s?")
-"""What deltalake reads; of anything else it keeps versions for a week."""
+"""Intervals that deltalake parses; with any other text it keeps versions for a week."""
 
 
 def retention(keep_ms: int | None) -> dict[str, str]:
-    """Return the properties of a table that say for how long its versions can be read; None: for a day."""
+    """Return the table properties that keep versions readable for this long; None: a day."""
     return dict.fromkeys(_KEPT, f"interval {-(-(keep_ms or DEFAULT_KEEP_MS) // 1000)} seconds")
 
 
 def set_retention(path: Path, keep_ms: int | None) -> None:
-    """Make a table keep its versions for so long; one that has features which are not known here stays as it is.
+    """Set how long a table keeps its versions, unless it has unknown features.
 
-    None leaves what the table says, and is a day where it says nothing.
+    None keeps the table's own setting, or a day if it has none.
     """
 
     def change() -> None:
@@ -234,12 +233,12 @@ def set_retention(path: Path, keep_ms: int | None) -> None:
         if is_understood(table) and any(there.get(name) != value for name, value in wanted.items()):
             table.alter.set_table_properties(wanted)
 
-    # A commit fails where the table is another one by now, perhaps by this very change, whose answer was lost.
+    # A commit fails if the table has changed meanwhile, perhaps by this very change, whose answer was lost.
     tried(path, change)
 
 
 def write_checkpoint(path: Path) -> None:
-    """Write a checkpoint of a table's log, if there are many commits since the last one, for as long as that is."""
+    """Write a checkpoint of a table's log if there are many commits since the last one, relative to its size."""
     try:
         last = json.loads((path / LOG / "_last_checkpoint").read_text(encoding="utf-8"))
         version, actions = int(last["version"]), int(last["size"])
@@ -251,9 +250,9 @@ def write_checkpoint(path: Path) -> None:
 
 
 def expire(path: Path, keep_ms: int) -> None:
-    """Remove files that no version needs which the table keeps, commits before these versions, and unfinished ones.
+    """Delete files that no kept version needs, commits before these versions, and unfinished commits.
 
-    Nothing is removed where a table has features that are not known here.
+    Deletes nothing if the table has unknown features.
     """
     table = open_table(path)
     if not is_understood(table):
@@ -268,14 +267,14 @@ def expire(path: Path, keep_ms: int) -> None:
     open_table(path).cleanup_metadata()
     oldest_ms = epoch_ms() - keep_ms
     for partial in (path / LOG).glob(PARTIAL):
-        # A commit that is finished meanwhile has taken its file along.
+        # A commit that was finished meanwhile has renamed its file.
         with contextlib.suppress(FileNotFoundError):
             if partial.stat().st_mtime_ns // 1_000_000 < oldest_ms:
                 partial.unlink()
 
 
 class Upkeep:
-    """Looks after the tables of a folder, beside what appends to them."""
+    """Maintains a folder's tables beside the writers that append to them."""
 
     def __init__(
         self,
@@ -285,10 +284,10 @@ class Upkeep:
         say: Callable[[str], None] = lambda line: None,
         join: Callable[[Path], int] = join_small_files,
     ) -> None:
-        """Look after tables; those that do not exist are left out.
+        """Maintain tables; those that do not exist are skipped.
 
-        Their versions are kept for `keep_ms`, see `set_retention`. Without compacting, only checkpoints are written.
-        `join` joins some small files of a table and returns 0 where there are too few.
+        Versions are kept for `keep_ms`, see `set_retention`. Without compacting, only checkpoints are written. `join`
+        joins some small files of a table, and returns 0 if there are too few.
         """
         self._appends = dict.fromkeys(tables, APPENDS)
         self._locks = {path: threading.Lock() for path in tables}
@@ -304,12 +303,12 @@ class Upkeep:
         self._closing = threading.Event()
 
     def prepare(self, table: Path) -> None:
-        """Make a table keep its versions for as long as is wanted, before anything is appended to it."""
+        """Set how long a table keeps its versions, before anything is appended to it."""
         if self._is_compacting:
             set_retention(table, self._wanted_ms)
 
     def appended(self, table: Path) -> None:
-        """Note that a table has been appended to."""
+        """Count an append to a table."""
         self._appends[table] += 1
         if self._appends[table] >= APPENDS:
             self._due.set()
@@ -317,12 +316,12 @@ class Upkeep:
             self._pressing.set()
 
     def nothing_expires(self, table: Path) -> AbstractContextManager[object]:
-        """Keep files in the folder of a table that no commit names yet; others would be taken for leftovers."""
+        """Protect a table's uncommitted files, which `expire` would delete as leftovers."""
         return self._locks[table]
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Look after the tables, in a thread, until the end of the `with`; each is looked at once at least."""
+        """Maintain the tables in a thread until the `with` ends; each is checked at least once."""
         self._closing.clear()
         thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
         thread.start()
@@ -350,20 +349,20 @@ class Upkeep:
             self._due.wait(self._every_s)
 
     def _look_after(self, path: Path) -> bool:
-        """Do what a table needs; returns whether that went well."""
+        """Do what a table needs; return whether that succeeded."""
         if not (path / LOG).exists():
             return True
-        faults: dict[str, str] = {}  # By the reason, what stays undone for it
+        faults: dict[str, str] = {}  # By reason, the work that it prevents
 
         def do(without: str, work: Callable[[Path], None]) -> None:
             try:
                 work(path)
-            except BaseException as error:  # what panics in deltalake is no Exception
+            except BaseException as error:  # panics in deltalake are not Exceptions
                 faults.setdefault(first_line(error), without)
 
         if self._appends[path] >= APPENDS:
             self._appends[path] = 0
-            # The checkpoint first: with it the rest is cheap.
+            # The checkpoint comes first: it makes the rest cheap.
             do("no checkpoint of its log is written", write_checkpoint)
             if self._is_compacting:
                 do("small files stay", self._join)

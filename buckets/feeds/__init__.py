@@ -1,4 +1,4 @@
-"""Where a running job gets its rules and its lists: files, tables, topics; and how these become numbered versions.
+"""Sources of a running job's rules and lists (files, tables, topics), and how their contents become numbered versions.
 
-Files and tables are read whole whenever they have changed (`feed`), and topics message by message (`topics`).
+Files and tables are read whole after each change (`feed`), topics message by message (`topics`).
 """

@@ -1,4 +1,4 @@
-"""Where rules and lists come from while a job runs: a feed for each file, table or topic."""
+"""Sources of rules and lists while a job runs: one feed per file, table or topic."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ from buckets.stores.store_path import StorePath
 class Read:
     """What is new since a feed was last read."""
 
-    # how far a topic has been read; None where nothing has come, and for feeds without positions
+    # how far a topic has been read; None if nothing has come, and for feeds without positions
     position: TopicPosition | None = None
 
 
 @dataclass
 class RuleRead(Read):
-    """What is new of rules."""
+    """New changes of rules."""
 
     asked: list[RuleChange] = field(default_factory=list)  # changes, in order
     refused: list[Refusal] = field(default_factory=list)  # messages, files or rows that are not valid changes
@@ -36,19 +36,19 @@ class RuleRead(Read):
 
 @dataclass
 class ListRead(Read):
-    """What is new of a list."""
+    """New contents or changes of a list."""
 
-    whole: ListBase | None = None  # the whole list, of a feed that reads it so; None where nothing has changed
-    changes: dict[str, Entry | None] = field(default_factory=dict)  # of a feed that reads changes
-    form: KeyForm | None = None  # what the keys of those changes are made of; None: the same as before
-    faults: list[str] = field(default_factory=list)  # what could not be read, each in one line; the list stays as it is
+    whole: ListBase | None = None  # the whole list, from feeds that read it whole; None without a change
+    changes: dict[str, Entry | None] = field(default_factory=dict)  # from feeds that read changes
+    form: KeyForm | None = None  # the form of the keys in those changes; None: the same as before
+    faults: list[str] = field(default_factory=list)  # faults of reading, one line each; the list stays as it is
 
 
 R = TypeVar("R", bound=Read)
 
 
 class Feed(Generic[R]):
-    """Follows the rules or a list in a file, a folder, a table or a topic."""
+    """Follows rules or a list in a file, a folder, a table or a topic."""
 
     origin: str  # What is followed, in words; a position counts for this origin only
     _fault: str | None = None
@@ -59,10 +59,10 @@ class Feed(Generic[R]):
         return self._fault
 
     def start(self, position: TopicPosition | None) -> None:
-        """Begin to follow, from the position up to which it has been read; None: from the beginning."""
+        """Start following at the position up to which the origin has been read; None: at its beginning."""
 
     def read(self, in_force: Sequence[Rule] = ()) -> R:
-        """Return at once what is new, of rules given those in force; what is not valid is refused or a fault."""
+        """Return what is new (for rules, against those in force), without waiting; refuse or report what is invalid."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -73,25 +73,25 @@ class RuleFeed(Feed[RuleRead]):
     """Follows rules."""
 
     def follow_schema(self, schema: EventSchema) -> None:
-        """Check rules against another event schema from now on; what is read whole is read again."""
+        """Check rules against another event schema from now on, and read whole sources again."""
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
-        """Publish that changes are refused, and why, where the feed has somewhere to publish it."""
+        """Publish refused changes with their reasons, if the feed has a place for that."""
 
     def export(self, rule_set: RuleSet) -> None:
-        """Publish the rules in force, where the feed has somewhere to publish them."""
+        """Publish the rules in force, if the feed has a place for that."""
 
 
 T = TypeVar("T")
 SETTLED_S = 0.3
-"""How long a changed file must stay as it is before it is read, so that none is read while it is being written."""
-LOOK_EVERY_S = 1.0  # How often a table, or a file in an object store, is looked at
+"""How long a changed file must stay unchanged before it is read, so that no half-written file is read."""
+LOOK_EVERY_S = 1.0  # How often a table, or a file in an object store, is checked
 Fingerprint = tuple[tuple[str, int, int, int, int], ...]
-"""Of each file: name, modification time, size, inode, and time of the last change of owner or mode (times in ns)."""
+"""For each file: name, modification time, size, inode, and time of the last change of owner or mode (times in ns)."""
 
 
 class WatchedFiles(Generic[T]):
-    """Files that are read whole, when they have changed and settled."""
+    """Files that are read whole once they have changed and settled."""
 
     def __init__(
         self,
@@ -100,29 +100,29 @@ class WatchedFiles(Generic[T]):
         files: Callable[[Path], Sequence[Path]] = lambda path: [path],
         is_log: bool = False,
     ) -> None:
-        """Read a file, or the files of a folder, with `load` when they have changed; an error of `files` means none.
+        """Read a file, or a folder's `files`, with `load` after each change; an error of `files` counts as no files.
 
-        Those of a log are whole as soon as they are there, and `load` reads as of one of them.
+        `is_log`: files are complete as soon as they appear, and `load` reads the state as of one of them.
         """
         self._path, self._load, self._files, self._is_log = path, load, files, is_log
         self._every_s = LOOK_EVERY_S if is_log or isinstance(path, StorePath) else 0.0
         self._first: T | None = None
         self._taken: Fingerprint = ()  # What was read
-        self._seen: Fingerprint | None = None  # What was there at the last look
+        self._seen: Fingerprint | None = None  # What the last look found
         self._seen_s = self._looked_s = 0.0
 
     @property
     def changed_ms(self) -> int:
-        """When the files that were read were last changed, in ms since the epoch; 0 if there are none."""
+        """When the files read last were modified, in ms since the epoch; 0 if there are none."""
         return _last_changed_ns(self._taken) // 1_000_000
 
     def start(self) -> None:
-        """Read what the first batch takes, whatever becomes of it until then."""
+        """Read the contents for the first batch, whatever happens to the files before it."""
         self._taken = self._mark()
         self._first = self._load()
 
     def read(self) -> T | None:
-        """Return all that is there, once after each change; None where there is nothing new."""
+        """Return the whole contents once after each change; None if nothing is new."""
         if self._first is not None:
             first, self._first = self._first, None
             return first
@@ -141,11 +141,11 @@ class WatchedFiles(Generic[T]):
         return whole if self._take(now) else None
 
     def read_again(self) -> None:
-        """Have `read` return all that is there once more, though nothing has changed."""
+        """Make `read` return the whole contents once more, without a change."""
         self._taken = ()
 
     def _take(self, seen: Fingerprint) -> bool:
-        """Note that what was seen has been read; False if it changed meanwhile, and is to be read again."""
+        """Record the files as read; return False if they changed meanwhile and must be read again."""
         if self._is_log or self._mark() == seen:
             self._taken = seen
             return True
@@ -159,7 +159,7 @@ class WatchedFiles(Generic[T]):
         return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_ctime_ns) for name, stat in stats)
 
     def _is_settled(self, now: Fingerprint) -> bool:
-        """Return whether the files have not changed for long enough, by their own times or by our clock."""
+        """Return whether the files have been unchanged long enough, by their own times or our clock."""
         if now != self._seen:
             self._seen, self._seen_s = now, time.monotonic()
         age_s = time.time() - _last_changed_ns(now) / 1e9
@@ -172,5 +172,5 @@ def _last_changed_ns(files: Fingerprint) -> int:
 
 
 def watched_table(table: Path, load: Callable[[], T]) -> WatchedFiles[T]:
-    """Return a Delta table that is looked at every second and read after each commit."""
+    """Return a Delta table that is checked every second and read after each commit."""
     return WatchedFiles(table, load, lambda path: sorted((path / "_delta_log").glob("*.json"))[-1:], is_log=True)

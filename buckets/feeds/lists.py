@@ -1,4 +1,4 @@
-"""Numbers the versions of lists, in a thread of its own: a batch takes the newest that is ready, and does not wait."""
+"""Numbers the versions of lists in a separate thread: a batch takes the newest finished version and never waits."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ LOOK_EVERY_S = 0.2
 
 
 class ListBook:
-    """Turns what feeds say into numbered versions."""
+    """Turns what feeds report into numbered versions."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ListBook:
         say: Callable[[str], None] = lambda line: None,
         keep_all: bool = False,
     ) -> None:
-        """Keep a book of lists by name; `keep_all` also keeps versions that no batch can be run again with."""
+        """Keep the versions of lists by name; `keep_all` also keeps versions that no batch can need again."""
         self._versions, self._batches = checkpoint.lists, checkpoint.batches
         self._feeds = dict(feeds)
         self._say = say
@@ -45,11 +45,11 @@ class ListBook:
 
     @property
     def known(self) -> Mapping[str, ListIndex | None]:
-        """The lists by name, in their newest versions; None before they are read."""
+        """The newest version of each list by name; None before it is read."""
         return dict.fromkeys(self._feeds) | self._indices
 
     def start(self) -> None:
-        """Read all lists, and begin to follow them."""
+        """Read all lists, and start following them."""
         self._stopping.clear()
         self.start_reading()
         if self._feeds:
@@ -57,7 +57,7 @@ class ListBook:
             self._thread.start()
 
     def start_reading(self) -> None:
-        """Read all lists, and leave it to the caller to `look`; as for `start`."""
+        """Read all lists as `start` does, but leave it to the caller to call `look`."""
         for name, feed in self._feeds.items():
             latest = self._versions.latest(name)
             if latest is not None:
@@ -69,7 +69,7 @@ class ListBook:
             self._note_faults()
 
     def stop(self) -> None:
-        """Follow them no more."""
+        """Stop following the lists."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -88,7 +88,7 @@ class ListBook:
             self.look()
 
     def look(self) -> None:
-        """Make versions of what feeds have found since the last look."""
+        """Make versions of what the feeds have found since the last look."""
         for name, feed in self._feeds.items():
             try:
                 read = self._untaken.pop(name, None) or feed.read()
@@ -97,7 +97,7 @@ class ListBook:
                 continue
             try:
                 self._take(name, read)
-            except Exception as error:  # Whatever it is, such as a full disk, it must be seen, and is tried again.
+            except Exception as error:  # Any fault, such as a full disk, must become visible, and is retried.
                 self._untaken[name] = read
                 self._report(name, kind_and_line(error))
             else:
@@ -105,7 +105,7 @@ class ListBook:
         self._note_faults()
 
     def _take(self, name: str, read: ListRead) -> None:
-        """Make a new version of what a feed says, if it says anything."""
+        """Make a new version if a feed reports something new."""
         while read.faults:
             self._report(name, read.faults.pop(0))
         form = read.form if read.whole is None else read.whole.form
@@ -139,7 +139,7 @@ class ListBook:
             self._say(f"list {name} stays as it is: {fault}")
 
     def _note_faults(self) -> None:
-        """Write what is wrong with lists, for `buckets lists show`."""
+        """Write the faults of lists, for `buckets lists show`."""
         faults = {name: feed.fault for name, feed in self._feeds.items() if feed.fault is not None}
         if faults != self._faults:
             self._faults = faults
@@ -147,10 +147,10 @@ class ListBook:
 
 
 class WholeList(Feed[ListRead]):
-    """A feed of the entries in a file or a table, which is read again after each change."""
+    """A feed of the entries in a file or a table, read whole after each change."""
 
     def __init__(self, path: Path, key: Key = None, match: Match = "text", is_table: bool = False) -> None:
-        """Follow a file or a table; key and match are those of `load_list`."""
+        """Follow a file or a table; `key` and `match` are as for `load_list`."""
         self.origin = str(path)
         self._form: KeyForm | None = None
         self._watched: WatchedFiles[ListBase] = (
@@ -160,7 +160,7 @@ class WholeList(Feed[ListRead]):
         )
 
     def start(self, position: TopicPosition | None) -> None:
-        """Read the list that the first batch sees."""
+        """Read the list for the first batch."""
         self._watched.start()
         self._form = self._fault = None
 

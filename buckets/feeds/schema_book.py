@@ -1,8 +1,8 @@
-"""Follows the files of the event schema and of values in Protobuf, and says under which terms the next batch begins.
+"""Follows the files of the event schema and the Protobuf schema, and decides the terms of the next batch.
 
-A change is taken where a start of the job would go on with it and all rules stay valid. It is written into the record
-of the job first, and then into the terms of the first batch that has it. So a batch that runs again, a restart, a
-replay and an explanation see no difference between a change while the job ran and one between two starts.
+A change is accepted if a start of the job would accept it and all rules stay valid. It is recorded first in the job's
+record and then in the terms of the first batch that uses it. So for a rerun, a restart, a replay and an explanation a
+change while the job ran looks like one between two starts.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ class SchemaBook:
 
     Attributes:
         job: the job, with this event schema.
-        terms: of these batches.
-        fault: why the files are not taken as they are, in one line; None where it is.
+        terms: the terms of these batches.
+        fault: why the files are not accepted, in one line; None if they are.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class SchemaBook:
         say: Callable[[str], None] = lambda line: None,
         check: Callable[[Job], None] = lambda job: None,
     ) -> None:
-        """Begin with the event schema and the terms of a start.
+        """Begin with the event schema and terms of a start.
 
-        `say` is told a line when a change is taken that a start would name, and when one is not taken. `check` is what
-        else a start checks in a job with an event schema.
+        `say` receives a line when a change is accepted that a start would mention, and when one is refused. `check`
+        runs the other checks of a start on a job with an event schema.
         """
         self.job, self.terms = job, terms
         self.fault: str | None = None
@@ -50,20 +50,20 @@ class SchemaBook:
         self._check, self._say = check, say
         self._known = KnownSchemas(job.checkpoint)
         files = [job.schema_path, *([] if job.protobuf_path is None else [job.protobuf_path])]
-        # Where one lies in a store, both are looked at as often as that one.
+        # If either is in a store, both are checked as rarely as that one.
         looked_at = next((file for file in files if isinstance(file, StorePath)), files[0])
         self._file = WatchedFiles(looked_at, job.with_schema_of_now, lambda _: files)
         self._changed: Job | None = None
 
     def start(self) -> None:
-        """Begin to follow the files."""
+        """Start following the files."""
         self._file.start()
         self._changed = self._file.read()
 
     def take(self, batch_id: int) -> Terms:
-        """Take what the files say by now, and return the terms of batches that begin now. Cost: one stat a file.
+        """Read the files and return the terms of a batch that begins now. Cost: one stat per file.
 
-        A batch that has begun already keeps what it was begun with, so what is new waits for the next one.
+        A batch that has already begun keeps its terms, so new ones apply from the next batch on.
         """
         try:
             changed = self._changed = self._file.read() or self._changed
@@ -77,7 +77,7 @@ class SchemaBook:
             self._changed, self.fault = None, error.message
             self._say(f"the event schema stays as it is: {error.message}")
         if "protobuf" in self.job.settings.source.registered.values():
-            # Fields keep the numbers that they have in the schemas of messages of earlier batches.
+            # Fields keep their numbers from the schemas of earlier batches' messages.
             before = self.terms.protobuf or PinnedProtobuf()
             pinned = self._known.add_to(before, self.job)
             if pinned != before:
@@ -85,7 +85,7 @@ class SchemaBook:
         return self.terms
 
     def _go_on_with(self, job: Job, batch_id: int) -> None:
-        """Have another event schema from a batch on."""
+        """Use another event schema from a batch on."""
         basis, record = CheckpointIdentity.of(job), self._checkpoint.job
         record.identity(basis)
         self._check(job)
@@ -101,13 +101,13 @@ class SchemaBook:
             self._say(f"from batch {batch_id} on: {difference}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return which event schema it is, for those who watch the job."""
+        """Return the current event schema for observers of the job."""
         schema = self.terms.event_schema
         return {"name": schema.name, "version": schema.version, "fault": self.fault}
 
 
 def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None) -> RuleFeed:
-    """Return the feed of a job's rules, not yet started; `on_remark` is told of each reason why it is not followed."""
+    """Return the feed of a job's rules, not yet started; `on_remark` receives each reason why it cannot be followed."""
     rules, schema = job.settings.rules, job.event_schema
     if rules.topic is not None:
         assert job.settings.kafka is not None
@@ -121,7 +121,7 @@ def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None)
 
 
 def open_lists(job: Job, checkpoint: Checkpoint, on_remark: Callable[[str], None]) -> ListBook:
-    """Return the lists of a job, not yet followed; `on_remark` is told of each reason why one cannot be followed."""
+    """Return the lists of a job, not yet followed; `on_remark` receives each reason why one cannot be followed."""
     settings = job.settings
     feeds = {name: open_list(job, of_list, on_remark) for name, of_list in settings.lists.items()}
     return ListBook(checkpoint, feeds, on_remark, keep_all=settings.archive is not None)
@@ -130,7 +130,7 @@ def open_lists(job: Job, checkpoint: Checkpoint, on_remark: Callable[[str], None
 def open_list(
     job: Job, settings: ListSettings, on_remark: Callable[[str], None] = lambda remark: None
 ) -> Feed[ListRead]:
-    """Return the feed of a list, not yet started; as `open_lists`."""
+    """Return the feed of a list, not yet started; `on_remark` is as for `open_lists`."""
     if settings.topic is not None:
         assert job.settings.kafka is not None
         from buckets.feeds.topics import ListTopic

@@ -1,9 +1,8 @@
-"""Rules and lists from compacted topics of one partition that are followed in the driver.
+"""Rules and lists from compacted single-partition topics, followed in the driver.
 
-How far a topic has been read is stored with the version that resulted, so that a restart goes on there. Keys and values
-of rules are as `buckets.rules.change` describes them. A topic of rules that is read from its beginning says which rules
-there are; requests to clear or export in it are history, and are not carried out again. Rules in force that the topic
-does not name stay in force until it does.
+The position in a topic is stored with the version that resulted, so that a restart continues there. Keys and values of
+rules are described in `buckets.rules.change`. Reading a topic of rules from its beginning yields the present rules;
+requests in it to clear or export are history and are not repeated. Rules in force stay until the topic mentions them.
 """
 
 import json
@@ -33,12 +32,12 @@ R = TypeVar("R", bound=Read)
 
 
 class WatchedTopic(ABC, Feed[R]):
-    """Collects what the messages of a topic say until it is asked for."""
+    """Collects the contents of a topic's messages until `read` takes them."""
 
-    blank: Callable[[], R]  # Nothing new, to which messages add what they say
+    blank: Callable[[], R]  # Builds an empty result, to which messages are added
     what: str  # What the topic changes
-    setting = ""  # What an error about the topic begins with
-    caught_up_within_s = CAUGHT_UP_WITHIN_S  # How long a start waits until the end of the topic is reached
+    setting = ""  # The start of an error about the topic
+    caught_up_within_s = CAUGHT_UP_WITHIN_S  # How long a start waits for the topic's end
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class WatchedTopic(ABC, Feed[R]):
     ) -> None:
         """Follow `topic`; `others` must exist too.
 
-        `on_remark` is called with a line when the topic is not followed, for each reason, and when it is again.
+        `on_remark` receives a line when the topic cannot be followed, once per reason, and when it can again.
         """
         self.origin = f"topic {topic}"
         self._kafka, self._topic, self._others = kafka, topic, others
@@ -59,18 +58,18 @@ class WatchedTopic(ABC, Feed[R]):
 
     @abstractmethod
     def _take(self, read: R, message: TopicMessage, place: str) -> None:
-        """Add what a message says; one for which this raises an error is refused."""
+        """Add the contents of a message; if this raises, the message is refused."""
 
     @abstractmethod
     def _refuse(self, read: R, message: TopicMessage, place: str, reason: str) -> None:
-        """Add that a message is not valid."""
+        """Record a refused message."""
 
     @abstractmethod
     def _lose(self, read: R, first: int, end: int) -> None:
-        """Add that the messages from one offset up to before another were gone before they were read."""
+        """Record that messages in the offset range [first, end) were deleted before they were read."""
 
     def start(self, position: TopicPosition | None) -> None:
-        """Begin to follow, and read what is there already."""
+        """Start following, and read the existing messages."""
         partitions = Broker(self._kafka).check_topics([self._topic, *self._others])[self._topic]
         if partitions != 1:
             message = (
@@ -80,12 +79,12 @@ class WatchedTopic(ABC, Feed[R]):
             raise BucketsError(message)
         self._follower.start(position)
         with self._lock:
-            # Known even if there is no message at all: what comes after this start is not history.
+            # Determined even without any message: what comes after this start is not history.
             self._read.position = self._follower.position
 
     @property
     def fault(self) -> str | None:
-        """Why the topic is not followed at the moment, in one line; None where it is."""
+        """Why the topic cannot be followed at the moment, in one line; None while it is followed."""
         fault = self._follower.fault
         return None if fault is None else fault.text
 
@@ -94,7 +93,7 @@ class WatchedTopic(ABC, Feed[R]):
         self._follower.stop()
 
     def read(self, in_force: Sequence[Rule] = ()) -> R:
-        """Return what has been written since the last time, whatever is in force."""
+        """Return what was written since the last call; `in_force` is ignored."""
         fault = self._follower.fault
         if fault is not None:
             fault.check(self._kafka.outage_patience, self.what)
@@ -107,7 +106,7 @@ class WatchedTopic(ABC, Feed[R]):
         with self._lock:
             try:
                 self._take(self._read, message, place)
-            except Exception as error:  # Whatever it is, this message must not hold up the next one for ever.
+            except Exception as error:  # Whatever the fault, this message must not hold up the next one.
                 self._refuse(self._read, message, place, first_line(error))
             self._read.position = message.after
 
@@ -117,12 +116,12 @@ class WatchedTopic(ABC, Feed[R]):
 
 
 LARGEST_REJECTED = 100_000
-"""Characters of a rejected message that are sent to the topic for them: messages in a topic are limited in size."""
+"""Characters of a rejected message that are published: topics limit the size of messages."""
 _OF_RUNNING_JOBS = ("clear_state", "clear_all_state", "export")
 
 
 class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
-    """A feed of the changes of rules in a topic. Messages are checked when they are taken."""
+    """A feed of rule changes in a topic; messages are checked as they arrive."""
 
     blank = RuleRead
     what = "rules"
@@ -136,7 +135,7 @@ class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
         exported: str,
         on_remark: Callable[[str], None] = lambda remark: None,
     ) -> None:
-        """Follow `topic`; `rejected` gets messages that are not a valid change, and `exported` the rules in force."""
+        """Follow `topic`; `rejected` receives invalid messages, and `exported` the rules in force."""
         super().__init__(kafka, topic, on_remark, others=(rejected, exported))
         self._rejected, self._exported = rejected, exported
 
@@ -156,7 +155,7 @@ class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
         read.refused.append(Refusal(f"{self._topic}@{first}", reason, ""))
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
-        """Send what is refused to the topic for it, with the reason."""
+        """Publish refusals with their reasons."""
         for refusal in refusals:
             raw, size = refusal.raw[:LARGEST_REJECTED], len(refusal.raw)
             reason = refusal.reason[:LARGEST_REJECTED]
@@ -165,7 +164,7 @@ class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
         self._sender.flush()
 
     def export(self, rule_set: RuleSet) -> None:
-        """Send the rules in force, each with the version of the rule set."""
+        """Publish the rules in force, each with the version of the rule set."""
         for rule in rule_set.rules:
             value = {"ruleset_version": rule_set.version, "rule": rule.model_dump(by_alias=True, mode="json")}
             self._send(self._exported, rule.rule_id, value)
@@ -176,23 +175,23 @@ class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
 
     @cached_property
     def _sender(self) -> Sender:
-        """The one sender, kept because the first message of a sender takes a second and a batch waits for it."""
+        """The only sender, kept because a sender's first message takes a second, during which a batch would wait."""
         return Sender(self._kafka)
 
 
 def _shown(value: bytes | None) -> str | None:
-    """Return bytes of a message as text; those that are not UTF-8 are shown with backslashes, which is not JSON."""
+    """Return a message as text; bytes that are not UTF-8 appear with backslashes, which makes the text invalid JSON."""
     return None if value is None else value.decode("utf-8", errors="backslashreplace")
 
 
-MOST_FAULTS = 20  # So many messages that are not valid are reported one by one between two looks
+MOST_FAULTS = 20  # The most invalid messages reported one by one between two looks
 
 
 class ListTopic(WatchedTopic[ListRead]):
     """A feed of the changes of a list in a topic."""
 
     what = "a list"
-    # A topic of a million entries is read in less, also on a busy machine.
+    # A topic of a million entries takes less, even on a busy machine.
     caught_up_within_s = 600.0
 
     def __init__(
@@ -202,11 +201,11 @@ class ListTopic(WatchedTopic[ListRead]):
         on_remark: Callable[[str], None] = lambda remark: None,
         form: KeyForm = TEXT_KEYS,
     ) -> None:
-        """Follow `topic`, whose keys have a form."""
+        """Follow `topic`, whose keys have this form."""
         self.blank, self._form = partial(ListRead, form=form), form
         super().__init__(kafka, topic, on_remark)
         if form != TEXT_KEYS:
-            # Entries that were read under other keys are read again.
+            # Entries read under the old form of keys are read again.
             self.origin += f", {form.parts} columns, {form.match}"
 
     def _take(self, read: ListRead, message: TopicMessage, place: str) -> None:

@@ -1,13 +1,12 @@
-"""The jars that Spark and the local Kafka broker need: pinned, fetched once, checked.
+"""The jars that Spark and the local Kafka broker need: pinned, fetched once, verified.
 
-`jars.lock` names them, one a line, with their checksums; connectors of Spark are those of the pyspark that is
-installed. `jar_paths` and `broker_jar_paths` look into the jar folder;
-what is missing or damaged there is fetched with the Ivy inside pyspark into a workspace, checked, and then renamed
-into place. A rename is atomic, so two processes that fetch at the same time do not disturb each other. The broker's
-jars have a folder of their own, since it has another kafka-clients.
+`jars.lock` lists them, one per line, with checksums; Spark's connectors match the installed pyspark. `jar_paths` and
+`broker_jar_paths` check the jar folder; missing or damaged jars are fetched into a workspace with the Ivy inside
+pyspark, verified, and renamed into place. Renaming is atomic, so two processes can fetch at the same time. The broker's
+jars have their own folder because of another kafka-clients.
 
-`python -m buckets.java.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them;
-`python -m buckets.java.jars s3` also those for S3, which a job fetches only if it has something there.
+`python -m buckets.java.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them; `python
+-m buckets.java.jars s3` adds those for S3, which a job fetches only if it uses S3.
 """
 
 import hashlib
@@ -32,7 +31,7 @@ FOLDER_VARIABLE = "BUCKETS_JARS"
 
 
 def spark_version() -> str:
-    """Return the version of pyspark that is installed; where there is none, the one that is locked."""
+    """Return the version of the installed pyspark; without one, the locked version."""
     try:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
@@ -40,7 +39,7 @@ def spark_version() -> str:
 
 
 def jar_folder() -> Path:
-    """Return the folder of the jars: what BUCKETS_JARS names, else with the user's caches, or in the environment."""
+    """Return the jar folder: BUCKETS_JARS, or else a folder in the user's caches or in the environment."""
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         return Path(named).absolute()
@@ -48,25 +47,25 @@ def jar_folder() -> Path:
 
 
 def unwritable(folder: Path, error: OSError) -> BucketsError:
-    """Return what to say of a folder that jars cannot be written to."""
+    """Return the error for a folder to which jars cannot be written."""
     return BucketsError(
         f"cannot write jars to {folder} ({first_line(error)}): set {FOLDER_VARIABLE} to a folder that can be written"
     )
 
 
 _COMPILE_WITHIN_S, _SHOWN = 300, 300
-_MADE = (2026, 1, 1, 0, 0, 0)  # When its entries were made, as they say: the same sources are the same bytes
+_MADE = (2026, 1, 1, 0, 0, 0)  # The time stamped on its entries, so that the same sources give the same bytes
 
 
 def pyspark_jars() -> Path | None:
-    """Return the folder of the jars inside pyspark; None where there is no pyspark."""
+    """Return the folder of pyspark's own jars; None without pyspark."""
     pyspark = importlib.util.find_spec("pyspark")
     places = (pyspark.submodule_search_locations if pyspark else None) or ()
     return next((Path(place, "jars") for place in places if Path(place, "jars").is_dir()), None)
 
 
 def own_jar(folder: Path) -> Path:
-    """Return the jar in a folder; it is compiled if it is not there."""
+    """Return our own jar in a folder, compiling it if it is missing."""
     sources = {
         file.name: file.read_bytes() for file in importlib.resources.files("buckets.java").joinpath("state").iterdir()
     }
@@ -132,12 +131,12 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name of its file, as the repository has it."""
+        """The file name, as in the repository."""
         return f"{self.artifact}-{self.revision}.jar"
 
 
 def _pinned(use: str) -> tuple[Jar, ...]:
-    """Return the jars of `jars.lock` for one use; a line is `USE ORGANISATION:ARTIFACT:REVISION SHA256`."""
+    """Return the jars in `jars.lock` for one use; a line is `USE ORGANISATION:ARTIFACT:REVISION SHA256`."""
     lock = importlib.resources.files("buckets.java").joinpath("jars.lock").read_text(encoding="utf-8")
     jars = []
     for line in lock.splitlines():
@@ -149,7 +148,7 @@ def _pinned(use: str) -> tuple[Jar, ...]:
 
 
 def spark_jars(version: str) -> tuple[Jar, ...]:
-    """Return the jars of a version of Spark, as far as they are published for it."""
+    """Return the jars for a version of Spark, as far as they are published for it."""
     return _pinned(f"spark-{line_of(version)}") + _pinned("spark")
 
 
@@ -163,24 +162,24 @@ def _say_on_stderr(line: str) -> None:
 
 
 def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Return the paths of all jars of Spark, whole and checked, and of our own; fetches those that are not there."""
+    """Return the verified paths of all jars of Spark and of our own jar, fetching those that are missing."""
     spark_line(spark_version())
     fetched = whole_jars(SPARK_JARS, jar_folder(), say)
     return [*fetched, own_jar(jar_folder())]
 
 
 def s3_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Return the paths of the jars with which Spark reads and writes S3, as `jar_paths` does those of Spark."""
+    """Return the paths of the jars with which Spark uses S3, like `jar_paths`."""
     return whole_jars(S3_JARS, jar_folder() / "s3", say)
 
 
 def broker_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Return the paths of all jars of the local Kafka broker, as `jar_paths` does those of Spark."""
+    """Return the paths of the local Kafka broker's jars, like `jar_paths`."""
     return whole_jars(BROKER_JARS, jar_folder() / "broker", say)
 
 
 def whole_jars(jars: Sequence[Jar], folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Return the paths of jars in a folder, whole and checked; fetches those that are not there."""
+    """Return the verified paths of jars in a folder, fetching those that are missing."""
     absent = [jar for jar in jars if not _is_whole(folder / jar.file_name, jar)]
     if absent:
         say(f"fetching {_names(absent)} into {folder}, once")
@@ -222,9 +221,9 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 
 
 def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
-    """Run Ivy in the workspace, where it puts the jars into `jars`; its output is kept when it fails."""
+    """Run Ivy in the workspace, where it puts the jars into `jars`; its output is kept if it fails."""
     (workspace / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
-    # Relative paths: `[` and `(` in the name of a folder are patterns to Ivy.
+    # Relative paths: Ivy takes `[` and `(` in a folder's name for patterns.
     ivy = next((pyspark_jars() or Path()).glob("ivy-*.jar"), None)
     if ivy is None:
         message = (
@@ -247,7 +246,7 @@ def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
 
 
 def _ivy_file(jars: Sequence[Jar]) -> str:
-    """Return an Ivy module that depends on just these jars: `master` is an artifact without its dependencies."""
+    """Return an Ivy module that depends on exactly these jars; `master` means an artifact without its dependencies."""
     dependencies = "".join(
         f'<dependency org="{jar.organisation}" name="{jar.artifact}" rev="{jar.revision}"/>' for jar in jars
     )

@@ -1,7 +1,7 @@
-"""Finds the Java that Spark will run on, and says which versions of both can be used.
+"""Finds the Java that Spark will use, and decides which versions of both are supported.
 
-Needs nothing but Python itself, so that setting up can check Java before it installs anything:
-`python -m buckets.java.java` is silent when all is well.
+Needs only Python itself, so that the setup can check Java before it installs anything: `python -m buckets.java.java`
+prints nothing if all is well.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from buckets.errors import BucketsError
 
 LOCKED_SPARK, SPARK_LINES = "4.2.1", ("4.1", "4.2", "4.3")
-"""The pyspark that `bin/setup` installs, and of which lines it may be another one."""
+"""The pyspark that `bin/setup` installs, and the lines of versions that are supported as well."""
 SUPPORTED_MAJORS = (17, 21)
 _ANSWER_WITHIN_S = 60
 _REMEDY = (
@@ -25,12 +25,12 @@ _REMEDY = (
 
 
 def line_of(version: str) -> str:
-    """Return the line of any version of pyspark, as in "4.2"."""
+    """Return the line of a pyspark version, such as "4.2"."""
     return ".".join(version.split(".")[:2])
 
 
 def spark_line(version: str) -> str:
-    """Return the line of a version of pyspark; raises BucketsError if it cannot be used."""
+    """Return the line of a pyspark version; raises BucketsError if it is not supported."""
     line = line_of(version)
     if line not in SPARK_LINES:
         message = (
@@ -42,7 +42,7 @@ def spark_line(version: str) -> str:
 
 
 def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[bool, bytes]:
-    """Run a Java command in a folder; return whether it succeeded in time, and what it printed."""
+    """Run a Java command in a folder; return whether it succeeded in time, and its output."""
     try:
         done = subprocess.run(
             command,
@@ -59,9 +59,9 @@ def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[boo
 
 
 def find_java() -> Path:
-    """Return the `java` that Spark will use: that of JAVA_HOME if it is set, else the first on PATH.
+    """Return the `java` that Spark will use: JAVA_HOME's if it is set, else the first on PATH.
 
-    JAVA_HOME decides alone, as it does in Spark's own scripts.
+    A JAVA_HOME that is set decides alone, as in Spark's own scripts.
     """
     path, origin = _locate()
     major = _major_version(path, origin)

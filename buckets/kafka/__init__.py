@@ -1,4 +1,4 @@
 """Everything that talks to Kafka outside Spark: clients, faults, topics, the topic of rules, a local broker.
 
-What a message means is in `rules` and `outputs`; Spark's own reading of topics is in `spark/sources.py`.
+The meaning of messages is in `rules` and `outputs`; Spark reads topics itself, in `spark/sources.py`.
 """

@@ -1,4 +1,4 @@
-"""The topics of a job as the log of calls: messages are read as they come, and payments of calls are written there."""
+"""A job's topics as the log of calls: messages are read as they arrive, and payments from calls are written there."""
 
 import contextlib
 import secrets
@@ -31,39 +31,39 @@ from buckets.kafka.faults import (
 )
 
 Place = tuple[int, str]  # Partition and topic
-CALL = "buckets-call"  # The header by which what a call has written is known again
+CALL = "buckets-call"  # The header that identifies what a call has written
 _POLL_S = 0.1
 _AT_ONCE = 1_000
 _LOOK_EVERY_S = 1.0
 _LOOK_WITHIN_S = 0.5
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _CALL_BYTES = 16
-_AGAIN_AT_ONCE = {"fetch.error.backoff.ms": 50}  # What was idle does not wait to ask again
+_AGAIN_AT_ONCE = {"fetch.error.backoff.ms": 50}  # An idle consumer does not pause before the next fetch
 _PRODUCER: dict[str, str | int | bool] = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 0,
-    # Keys go to the partitions to which other clients send them.
+    # Keys go to the same partitions as from other clients.
     "partitioner": "murmur2_random",
     "reconnect.backoff.max.ms": 1_000,
 }
 Taken = tuple[Place, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int, int, int]
-"""Place, offset, value, key, headers, what kind of time it has, the time in ms, and the number of its call or 0."""
+"""Place, offset, value, key, headers, timestamp type, time in ms, and the number of its call or 0."""
 
 
 class NotWritten(NamedTuple):
-    """Why a payment has not come into its topic."""
+    """Why a payment was not written to its topic."""
 
     reason: str  # in one line
-    is_too_large: bool  # whether it never will, as the topic takes none of its size
+    is_too_large: bool  # whether it can never be written, because the topic refuses its size
 
 
 class CallLog:
-    """Reads all partitions of some topics from given offsets on, in a thread, and writes to one of them.
+    """Reads all partitions of some topics from given offsets on, in a thread, and writes to one of the topics.
 
     Attributes:
         ends: by partition, the offset after its last message, as far as is known.
-        has_caught_up: the number of the reading that has come to the ends of all partitions.
+        has_caught_up: the number of the reading that has reached the ends of all partitions.
     """
 
     def __init__(
@@ -77,11 +77,10 @@ class CallLog:
 
         Args:
             kafka: how brokers are reached.
-            topics: what is read.
-            to: where calls are written.
-            on_messages: is called with the number of the reading, as `read_from` returned it, and messages; without
-                messages once the ends of all partitions have been reached, and with None where some are gone that
-                would have to be read.
+            topics: the topics to read.
+            to: the topic to which calls are written.
+            on_messages: called with the number of the reading, as returned by `read_from`, and messages; with an empty
+                list once the ends of all partitions are reached, and with None if messages that must be read are gone.
         """
         self._is_down: str | None = None
         self._not_read: str | None = None
@@ -98,12 +97,12 @@ class CallLog:
         self._threads = [threading.Thread(target=work, name=name, daemon=True) for name, work in works.items()]
 
     def start(self) -> None:
-        """Begin to read once `read_from` is called, and to write."""
+        """Start reading, once `read_from` is called, and writing."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End, and let what was written arrive, as far as brokers answer."""
+        """Stop, and wait for written messages to arrive as far as brokers answer."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
@@ -120,14 +119,14 @@ class CallLog:
         return [(partition, topic) for topic in self._topics for partition in range(there[topic])]
 
     def read_from(self, offsets: Mapping[Place, int]) -> int:
-        """Read from these offsets on, and other partitions from their beginning; returns the number of the reading."""
+        """Read from these offsets, and other partitions from their beginning; return the number of the reading."""
         self._begin, self._reading = dict(offsets), self._reading + 1
         return self._reading
 
     def write(
         self, value: bytes, key: bytes | None, call: int, on_written: Callable[[NotWritten | None], None]
     ) -> None:
-        """Write a payment; `on_written` is told why it has not arrived, or None."""
+        """Write a payment; `on_written` receives the reason if it has not arrived, else None."""
 
         def report(error: KafkaError | None, _: Message) -> None:
             on_written(None if error is None else self._not_written(error, len(value)))
@@ -148,7 +147,7 @@ class CallLog:
         return NotWritten(explain(error, self._kafka, f"writing to topic {self._to}").message, False)
 
     def _serve(self) -> None:
-        """Take reports of the producer, and see whether brokers that did not answer do so again."""
+        """Handle the producer's reports, and check whether unreachable brokers answer again."""
         while not self._stopping.is_set():
             self._producer.poll(_POLL_S)
             if self._is_down is not None:
@@ -161,7 +160,7 @@ class CallLog:
             self._is_down = explain(error, self._kafka, f"writing to topic {self._to}").message
 
     def _read(self) -> None:
-        """Read until the end, with another consumer after a fault and where the partitions are others."""
+        """Read until stopped, with a new consumer after a fault or when partitions change."""
         consumer: Consumer | None = None
         reading, looked_s, at, ended = 0, 0.0, dict[Place, int](), set[Place]()
         while not self._stopping.is_set():
@@ -181,7 +180,7 @@ class CallLog:
                 else:
                     self._take(consumer, reading, at, ended)
                     self._not_read = None
-            except Exception as error:  # Whatever it is, it is told, and tried again
+            except Exception as error:  # Whatever the fault, it is reported and retried
                 self._not_read = error.message if isinstance(error, BucketsError) else kind_and_line(error)
                 if consumer is not None:
                     consumer.close()
@@ -191,7 +190,7 @@ class CallLog:
             consumer.close()
 
     def _open(self, at: dict[Place, int]) -> Consumer:
-        """Return a consumer that goes on where the last one was; partitions that are new begin at their beginning."""
+        """Return a consumer that continues where the last one stopped; new partitions start at their beginning."""
         consumer = following_consumer(self._kafka, "buckets-serve", _AGAIN_AT_ONCE)
         try:
             for partition, topic in self.partitions():
@@ -206,7 +205,7 @@ class CallLog:
         return consumer
 
     def _take(self, consumer: Consumer, reading: int, at: dict[Place, int], ended: set[Place]) -> None:
-        """Hand over the messages that are there, or that come within a moment, also where a fault follows them."""
+        """Pass on messages that are available or arrive within a moment, even if a fault follows them."""
         first, fault = consumer.poll(_POLL_S), None
         taken, had_ended = list[Taken](), len(ended)
         for message in [] if first is None else [first, *consumer.consume(_AT_ONCE, 0)]:
@@ -232,7 +231,7 @@ class CallLog:
             self.has_caught_up = reading
 
     def _taken(self, place: Place, message: Message) -> Taken:
-        """Return what is needed of a message."""
+        """Return the needed fields of a message."""
         (kind, time_ms), call = message.timestamp(), 0
         headers: list[tuple[str, str | bytes | None]] = [*(message.headers() or ())]
         given = [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]

@@ -1,4 +1,4 @@
-"""What goes wrong with Kafka, in one line each, and whether it may go away by itself."""
+"""Faults of Kafka, in one line each, and whether they may pass by themselves."""
 
 import time
 import uuid
@@ -18,7 +18,7 @@ ATTEMPT_S = 1.0
 AGAIN_AFTER_S = 0.05
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _TLS = (KafkaError._SSL,)
-_AT_ONCE = (*_LOGIN, *_TLS)  # Faults that do not go away by themselves
+_AT_ONCE = (*_LOGIN, *_TLS)  # Faults that do not pass by themselves
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _UNREACHABLE = (
     KafkaError._TRANSPORT,
@@ -29,7 +29,7 @@ _UNREACHABLE = (
     KafkaError._RESOLVE,
 )
 _PASSING = (
-    # A broker that starts, stops or hands over, or a quorum or replicas that are incomplete.
+    # A broker that starts, stops or hands over, or an incomplete quorum or replica set.
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -53,7 +53,7 @@ _PASSING = (
     KafkaError.STALE_CTRL_EPOCH,
     KafkaError.THROTTLING_QUOTA_EXCEEDED,
     KafkaError.UNKNOWN_LEADER_EPOCH,
-    # The brokers no longer know the producer, as after a crash with loss; they will know a new one.
+    # The brokers no longer know the producer, as after a crash with loss; they will accept a new one.
     KafkaError._FATAL,
     KafkaError._FENCED,
     KafkaError.DUPLICATE_SEQUENCE_NUMBER,
@@ -62,17 +62,17 @@ _PASSING = (
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.PRODUCER_FENCED,
     KafkaError.UNKNOWN_PRODUCER_ID,
-    # Messages that waited in a client that was given up.
+    # Messages that waited in an abandoned client.
     KafkaError._PURGE_INFLIGHT,
     KafkaError._PURGE_QUEUE,
 )
-"""Faults that go away by themselves or with the next attempt; librdkafka calls only those of transactions retriable."""
+"""Faults that pass by themselves or on a retry; librdkafka calls only those of transactions retriable."""
 _NO_ID = str(Uuid(0, 0))
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 def opened(client: Callable[[dict[str, Any]], _T], kafka: KafkaSettings, settings: Mapping[str, Any]) -> _T:
-    """Make a client of librdkafka; all are made here. Settings that it does not take are a BucketsError."""
+    """Create a client of librdkafka, as all code must; settings that it rejects raise a BucketsError."""
     try:
         return client(dict(settings))
     except (KafkaException, TypeError, ValueError) as error:
@@ -98,11 +98,11 @@ def consumer_settings(kafka: KafkaSettings) -> dict[str, str | int]:
 
 _FOLLOWING: dict[str, str | int | bool] = {
     "enable.auto.commit": False,
-    # Where to begin is decided by those who follow: nothing is skipped in silence.
+    # Followers decide where to begin: nothing is skipped silently.
     "auto.offset.reset": "error",
-    # Says when the end is reached, also where compaction has removed the last messages before it.
+    # Reports the end even if compaction has removed the last messages before it.
     "enable.partition.eof": True,
-    # A message is delivered the moment it is written.
+    # A message is delivered as soon as it is written.
     "fetch.wait.max.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
 }
@@ -110,13 +110,13 @@ AT_END = KafkaError._PARTITION_EOF
 
 
 def following_consumer(kafka: KafkaSettings, group: str, more: Mapping[str, int] | None = None) -> Consumer:
-    """Make a consumer that follows topics in a group of its own, and says `AT_END` at the end of each partition."""
+    """Create a consumer that follows topics in its own group, and reports `AT_END` at the end of each partition."""
     own = {**_FOLLOWING, "group.id": f"{group}-{uuid.uuid4()}", **(more or {})}
     return opened(Consumer, kafka, {**consumer_settings(kafka), **own})
 
 
 def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
-    """Return the error that no broker answers."""
+    """Return the error for brokers that do not answer."""
     return Outage(
         f"kafka {kafka.bootstrap_servers}: no broker answers ({detail}); start it (`buckets kafka start` runs one "
         "here), or correct kafka.bootstrap_servers and kafka.security.protocol"
@@ -124,7 +124,7 @@ def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
 
 
 def login_refused(kafka: KafkaSettings) -> BucketsError:
-    """Return the error that the broker refuses the login."""
+    """Return the error for a refused login."""
     return BucketsError(
         f"kafka {kafka.bootstrap_servers}: the login is refused; correct username, password and mechanism under "
         "kafka.security"
@@ -132,7 +132,7 @@ def login_refused(kafka: KafkaSettings) -> BucketsError:
 
 
 def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
-    """Return the error that the broker's certificate or the client's is refused."""
+    """Return the error for a refused certificate, the broker's or the client's."""
     return BucketsError(
         f"kafka {kafka.bootstrap_servers}: no TLS connection ({detail}); correct ca_file, certificate_file and "
         "key_file under kafka.security"
@@ -140,17 +140,17 @@ def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
 
 
 def denied(kafka: KafkaSettings, doing: str) -> BucketsError:
-    """Return the error that the user may not do that."""
+    """Return the error for a missing permission of the user."""
     return BucketsError(f"kafka {kafka.bootstrap_servers}: {doing} is not allowed for this user; give it the right to")
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Return whether a fault may go away by itself, so that a later attempt may succeed."""
+    """Return whether a fault may pass by itself, so that a retry may succeed."""
     return error.code() in _UNREACHABLE or error.code() in _PASSING
 
 
 def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError:
-    """Return the error that says what a fault is; `doing` is what was tried, such as `writing to topic alerts`."""
+    """Translate a fault; `doing` is the attempted action, such as `writing to topic alerts`."""
     if error.code() in _LOGIN:
         return login_refused(kafka)
     if error.code() in _TLS:
@@ -173,9 +173,9 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
 
 
 def read_offsets(kafka: KafkaSettings, consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """Return the first offset of a partition, and the one after its last message; raises as `Broker`.
+    """Return a partition's first offset and the one after its last message; raises as `Broker`.
 
-    A broker shows a topic that was made a moment ago before it leads it, so it is asked again for a while.
+    A broker lists a new topic a moment before it leads it, so the question is repeated for a while.
     """
 
     def ask(left_s: float) -> tuple[int, int]:
@@ -192,9 +192,9 @@ def _answered(
     doing: str,
     cause_of: Callable[[KafkaError], KafkaError] = lambda fault: fault,
 ) -> _T:
-    """Ask until there is an answer, which may take a while after the brokers have started.
+    """Repeat a question until it is answered, since brokers answer only some time after their start.
 
-    `ask` is given the seconds that are left, and `cause_of` returns the fault that lies under the one that was met.
+    `ask` receives the remaining seconds, and `cause_of` returns the fault that underlies the one raised.
     """
     given_up_s = time.monotonic() + within_s
     while True:
@@ -210,12 +210,12 @@ def _answered(
 class Broker:
     """The brokers, asked about topics.
 
-    A question raises Outage where no broker answers, and BucketsError where a topic does not exist or may not be read,
-    the login is refused, or there is no TLS connection.
+    A question raises Outage if no broker answers, and BucketsError if a topic does not exist or may not be read, the
+    login is refused, or TLS fails.
     """
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        """Reach the brokers as `kafka` says; nothing is asked yet."""
+        """Store how to reach the brokers; nothing is asked yet."""
         self._kafka = kafka
         self._fault: KafkaError | None = None
         settings: dict[str, Any] = {**client_settings(kafka), "error_cb": self._note}
@@ -226,7 +226,7 @@ class Broker:
             self._fault = error
 
     def partitions(self, within_s: float = ANSWER_WITHIN_S) -> dict[str, int]:
-        """Return how many partitions each topic has."""
+        """Return the number of partitions of each topic."""
 
         def ask(_: float) -> dict[str, int]:
             topics = self._admin.list_topics(timeout=ATTEMPT_S).topics
@@ -239,7 +239,7 @@ class Broker:
         return self.topic_ids([topic], within_s)[topic]
 
     def topic_ids(self, topics: Collection[str], within_s: float) -> dict[str, str]:
-        """Return the ids of topics, which no earlier topic of the same name has; empty where brokers know none."""
+        """Return topic ids, which no earlier topic of the same name had; empty if brokers have no ids."""
 
         def ask(_: float) -> dict[str, str]:
             described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=ATTEMPT_S)
@@ -249,7 +249,7 @@ class Broker:
         return self._answer(ask, f"asking for topic {', '.join(topics)}", within_s)
 
     def _answer(self, ask: Callable[[float], _T], doing: str, within_s: float) -> _T:
-        """Ask until there is an answer; what the client has reported since says more than the fault that is met."""
+        """Repeat a question until it is answered; a fault that the client reports meanwhile explains more."""
         self._fault = None
 
         def cause_of(met: KafkaError) -> KafkaError:
@@ -259,7 +259,7 @@ class Broker:
         return _answered(ask, within_s, self._kafka, doing, cause_of)
 
     def offsets(self, topic: str, partitions: int) -> list[tuple[int, int]]:
-        """Return of each partition of a topic the first offset and the one after its last message."""
+        """Return the first offset of each partition of a topic, and the one after its last message."""
         consumer = opened(Consumer, self._kafka, {**consumer_settings(self._kafka), "group.id": "buckets-offsets"})
         try:
             pairs = [TopicPartition(topic, number) for number in range(partitions)]
@@ -268,7 +268,7 @@ class Broker:
             consumer.close()
 
     def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
-        """Check that topics exist; return how many partitions each topic has, as `partitions`."""
+        """Check that topics exist; return the number of partitions of each topic, as `partitions`."""
         there = self.partitions()
         missing = [topic for topic in wanted if topic not in there]
         if missing:

@@ -1,8 +1,7 @@
-"""Reads a topic of one partition in a thread, whatever happens to it.
+"""Reads a single-partition topic in a thread, surviving faults.
 
-A fault ends a consumer, and is kept for whoever asks, until a new one, tried every second, has reached
-the end of the topic. Brokers are asked every two seconds whether the topic is still the same; one that was recreated is
-read from its beginning.
+A fault ends a consumer, and is kept for inspection until a new consumer, tried every second, has reached the topic's
+end. Every two seconds brokers are asked for the topic's id; a recreated topic is read from its beginning.
 """
 
 import threading
@@ -37,9 +36,9 @@ AT_ONCE = 500
 
 
 class TopicMessage(NamedTuple):
-    """A message of a topic that is followed, and the position after it.
+    """A message of a followed topic, and the position after it.
 
-    `is_history` says that it was written before the topic was read from its beginning; `time_ms` is None if unknown.
+    `is_history`: it was written before the topic was read from its beginning; `time_ms` is None if unknown.
     """
 
     offset: int
@@ -52,14 +51,14 @@ class TopicMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a topic is not followed at the moment."""
+    """Why a topic cannot be followed at the moment."""
 
     reason: str  # in one line
-    since_s: float  # since when, by the steady clock
+    since_s: float  # since when, by the monotonic clock
     text: str  # reason, topic and time of day, in one line
 
     def check(self, patience_ms: int, what: str) -> None:
-        """Refuse one that has lasted too long."""
+        """Raise an error if the fault has lasted too long."""
         if time.monotonic() - self.since_s > patience_ms / 1000:
             patience = format_duration(patience_ms)
             message = (
@@ -69,7 +68,7 @@ class Fault:
 
 
 class Follower:
-    """Delivers the messages of a topic, each once, in order, from a thread of its own."""
+    """Delivers the messages of a topic exactly once and in order, from its own thread."""
 
     def __init__(
         self,
@@ -80,15 +79,15 @@ class Follower:
         on_remark: Callable[[str], None] = lambda remark: None,
         caught_up_within_s: float = CAUGHT_UP_WITHIN_S,
     ) -> None:
-        """Follow a topic of one partition; nothing is asked yet.
+        """Follow a single-partition topic; nothing is asked yet.
 
-        `take` is called with each message; `on_lost` with two offsets, if messages from the first up to before the
-        second had gone before they were read; `on_remark` with a line when the topic is not followed, and when it is
-        again.
+        `take` is called with each message; `on_lost` with two offsets if messages from the first up to before the
+        second were deleted before they were read; `on_remark` with a line when the topic cannot be followed, and when
+        it can again.
         """
         self.fault: Fault | None = None
         self.position: TopicPosition | None = None
-        """After the last message that was taken, or at the end of the topic once that has been reached."""
+        """The position after the last message taken, or the end of the topic once that was reached."""
         self._kafka = kafka
         self._topic = topic
         self._take = take
@@ -103,7 +102,7 @@ class Follower:
         self._thread: threading.Thread | None = None
 
     def start(self, position: TopicPosition | None) -> None:
-        """Begin at `position`, and wait until the end is reached.
+        """Begin at `position`, and wait until the topic's end is reached.
 
         It begins at the beginning if `position` is None, after the end, or in another topic of the same name.
         """
@@ -131,7 +130,7 @@ class Follower:
             try:
                 consumer = consumer or self._open()
                 self._read(consumer)
-            except Exception as error:  # Whatever it is, it must be seen, and is tried again.
+            except Exception as error:  # Whatever the fault, it must become visible, and is retried.
                 self._note(error.message if isinstance(error, BucketsError) else kind_and_line(error))
             if consumer is not None:
                 consumer.close()
@@ -140,7 +139,7 @@ class Follower:
                 return
 
     def _open(self) -> Consumer:
-        """Return a consumer that begins after the last message that was taken, or else at the beginning."""
+        """Return a consumer that begins after the last message taken, or else at the beginning."""
         topic_id = self._broker.topic_id(self._topic, ANSWER_WITHIN_S)
         consumer = following_consumer(self._kafka, "buckets-rules")
         try:
@@ -165,7 +164,7 @@ class Follower:
     def _read(self, consumer: Consumer) -> None:
         looked_s = time.monotonic()
         while not self._stopping.is_set():
-            # `poll` returns a message as soon as it is there; `consume` would wait for more.
+            # `poll` returns a message as soon as it arrives; `consume` would wait for more.
             message = consumer.poll(POLL_S)
             for next_message in [] if message is None else [message, *consumer.consume(AT_ONCE, 0)]:
                 self._on_message(next_message)
@@ -190,7 +189,7 @@ class Follower:
         else:
             raise explain(error, self._kafka, f"reading topic {self._topic}")
         if error is not None or offset + 1 >= self._end:
-            # Everything in the topic is taken, and it is followed from here on.
+            # The end of the topic is reached, and it is followed from here.
             self._caught_up.set()
             if self.fault is not None:
                 self.fault = None
@@ -203,7 +202,7 @@ class Follower:
             raise BucketsError(message)
 
     def _note(self, reason: str) -> None:
-        """Keep what went wrong, and report it unless it is the same as before."""
+        """Keep a fault, and report it unless it is the same as before."""
         before = self.fault
         if before is not None and before.reason == reason:
             return

@@ -1,7 +1,7 @@
 """A real Apache Kafka on this machine: one node, for trying things out and for tests.
 
-It is both broker and controller (KRaft). Everything it has is in one folder: the data, `server.properties`,
-`broker.log`, and `broker.pid` while it runs. The process has a session of its own and outlives the one that started it.
+It is both broker and controller (KRaft). All its files are in one folder: the data, `server.properties`, `broker.log`,
+and `broker.pid` while it runs. It runs in its own session and outlives the process that started it.
 """
 
 import base64
@@ -49,11 +49,11 @@ _PROPERTIES = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "CLIENTS",
-    # Relative to the folder, where it runs: this is a list with commas, and a folder's name may contain some.
+    # Relative to the folder, where it runs: this is a comma-separated list, and the folder's name may contain commas.
     "log.dirs": "data",
-    # Topics are created on purpose, with the partitions that they need.
+    # Topics are created explicitly, with the partitions that they need.
     "auto.create.topics.enable": "false",
-    # One node: internal topics have one replica, and need not many partitions.
+    # One node: internal topics have one replica, and need few partitions.
     "default.replication.factor": "1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -63,11 +63,11 @@ _PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
-    # A consumer begins at once, and a broker that was killed comes back sooner.
+    # A consumer begins at once, and a killed broker returns sooner.
     "group.initial.rebalance.delay.ms": "0",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # Nothing is removed because it is old: event times are often in the past.
+    # Nothing is deleted by age: event times are often in the past.
     "log.retention.ms": "-1",
     # The default takes half of the heap.
     "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
@@ -118,7 +118,7 @@ class LocalBroker:
     ) -> None:
         """Choose the folder and the port, on this machine only; nothing is started or written yet.
 
-        `security` is how clients have to reach it, and `properties` are further ones of Kafka that this needs.
+        `security` is how clients must connect, and `properties` are further Kafka properties that this needs.
         """
         self.folder = folder.absolute()
         self.port = port
@@ -126,17 +126,17 @@ class LocalBroker:
         self._properties = self.folder / "server.properties"
         self._pid_file = self.folder / "broker.pid"
         self._mark = f"-Dbuckets.broker={self.folder}"
-        """The option on its command line that no other process has; `-cp` comes after it."""
+        """A command-line option that only this process has; `-cp` comes after it."""
         self.log = self.folder / "broker.log"
         self.kafka = KafkaSettings(bootstrap_servers=f"{HOST}:{port}", security=security or SecuritySettings())
 
     def status(self) -> BrokerStatus:
-        """Return whether it runs, and where."""
+        """Return whether the broker runs, and where."""
         address = self._read_properties().get("listeners", "").split(",")[0].partition("://")[2]
         return BrokerStatus(self._pid(), address or None)
 
     def start(self, say: Callable[[str], None] | None = None) -> bool:
-        """Start it, and wait until it answers; False if it runs already."""
+        """Start the broker and wait until it answers; return False if it was already running."""
         status = self.status()
         if status.pid is not None:
             if status.address != f"{HOST}:{self.port}":
@@ -151,7 +151,7 @@ class LocalBroker:
             raise BucketsError(message)
         self._check_folder()
         jars = broker_jar_paths(say) if say else broker_jar_paths()
-        # What native libraries unpack stays in the folder, even if the broker is killed.
+        # Unpacked native libraries stay in the folder, even if the broker is killed.
         options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", self._mark]
         java = [str(find_java()), *options, "-cp", os.pathsep.join(map(str, jars))]
         self._write_properties()
@@ -173,11 +173,11 @@ class LocalBroker:
         return True
 
     def stop(self) -> bool:
-        """Stop it in good order; kill it if that takes too long. Returns whether it ran."""
+        """Shut the broker down, killing it if that takes too long; return whether it was running."""
         return self._end(signal.SIGTERM, STOP_WITHIN_S) or self.kill()
 
     def kill(self) -> bool:
-        """Kill it, as a crash would. Returns whether it ran."""
+        """Kill the broker, as a crash would; return whether it was running."""
         if self._pid() is None:
             self._pid_file.unlink(missing_ok=True)
             return False
@@ -186,7 +186,7 @@ class LocalBroker:
         return True
 
     def _pid(self) -> int | None:
-        """Return the pid in the pid file, if the process that has it is this broker."""
+        """Return the pid in the pid file if that process is this broker."""
         try:
             pid = int(self._pid_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -194,7 +194,7 @@ class LocalBroker:
         return pid if f"{self._mark} -cp " in _command_line(pid) else None
 
     def _end(self, with_signal: signal.Signals, within_s: float) -> bool:
-        """Send it a signal, and wait until it has ended; whether it ran and has ended."""
+        """Send a signal and wait for the end; return whether the broker was running and has ended."""
         pid = self._pid()
         if pid is None:
             return False
@@ -224,7 +224,7 @@ class LocalBroker:
             raise BucketsError(message)
 
     def _write_properties(self) -> None:
-        """Write them; the controller keeps the port that it had before, if that is free."""
+        """Write the properties; the controller keeps its previous port if that is free."""
         before = self._read_properties().get("controller.quorum.voters", "").rpartition(":")[2]
         controller = int(before) if before.isdecimal() else self.port
         while controller == self.port or _why_taken(controller) is not None:
@@ -243,7 +243,7 @@ class LocalBroker:
         self._properties.write_text("".join(lines), encoding="utf-8")
 
     def _read_properties(self) -> dict[str, str]:
-        """Return what was written last, without undoing escapes; nothing where no broker was started."""
+        """Return the properties written last, without unescaping; empty if no broker was ever started."""
         try:
             lines = self._properties.read_text(encoding="utf-8").splitlines()
         except OSError:
@@ -251,8 +251,8 @@ class LocalBroker:
         return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
     def _format(self, java: Sequence[str]) -> None:
-        """Prepare the folder for data; one that was left half way can be prepared again."""
-        (self.folder / "data" / "bootstrap.checkpoint").unlink(missing_ok=True)  # Kafka would keep half of one
+        """Format the folder for data, including one whose formatting was interrupted."""
+        (self.folder / "data" / "bootstrap.checkpoint").unlink(missing_ok=True)  # Kafka would keep an incomplete one
         command = [*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", self._properties.name]
         succeeded, output = run_java(command, self.folder, FORMAT_WITHIN_S)
         with self.log.open("ab") as log:
@@ -289,7 +289,7 @@ class LocalBroker:
 
 
 def _cluster_id() -> str:
-    """Return a new id of a cluster: 16 random bytes as Kafka writes them; a dash first would be an option."""
+    """Return a new cluster id: 16 random bytes in Kafka's encoding; a leading dash would read as an option."""
     while True:
         written = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not written.startswith("-"):
@@ -297,7 +297,7 @@ def _cluster_id() -> str:
 
 
 def _command_line(pid: int) -> str:
-    """Return the command line of a process, its arguments separated by spaces; empty if it has ended."""
+    """Return a process's command line, arguments separated by spaces; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
     except OSError:
@@ -309,7 +309,7 @@ def _command_line(pid: int) -> str:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether nothing of a process holds files or ports any more; a dead one may wait for its parent."""
+    """Return whether a process holds no files or ports any more; a dead one may remain as a zombie."""
     process = Path(f"/proc/{pid}")
     try:
         state = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]

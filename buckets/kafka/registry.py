@@ -1,4 +1,4 @@
-"""Asks a schema registry, by the paths that all of them share, and registers the schemas of results.
+"""A client of schema registries, limited to the paths that all of them share; it also registers result schemas.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 """
@@ -23,23 +23,23 @@ from buckets.outputs.messages import BinaryFormat, schema_text
 
 ANSWER_WITHIN_S = 5.0
 PAUSES_S = (0.1, 0.3, 1.0)
-"""How long to wait before a registry that does not answer is asked again, each time; then the batch begins anew."""
-NO_SUBJECT = "buckets-is-there"  # A subject that is asked for only to see whether a registry answers
+"""Pauses before each retry of a registry that does not answer; after the last the batch begins anew."""
+NO_SUBJECT = "buckets-is-there"  # A subject requested only to see whether a registry answers
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _LARGEST_BYTES = 32 * 2**20
 _LOGIN = (401, 403)
 _DONE, _MISSING, _CONFLICT, _INVALID, _BUSY, _FAILED = 200, 404, 409, 422, 429, 500
-_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403  # What registries say with 404
+_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403  # The registry's error codes under HTTP 404
 _MOST_REFERENCES = 500
 
 
 class RegistryAway(BucketsError):
-    """A registry does not answer, which may be temporary."""
+    """A registry that does not answer, which may be temporary."""
 
 
 @dataclass(frozen=True)
 class RegisteredSubject:
-    """The newest version of a subject: its number, the number of its schema, and the schema."""
+    """The newest version of a subject: version number, schema number, and schema."""
 
     version: int
     number: int
@@ -48,13 +48,13 @@ class RegisteredSubject:
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry, asked anew each time; what it has answered is kept by those who ask."""
+    """A schema registry, asked on every call; callers cache its answers."""
 
     settings: RegistrySettings
     pauses_s: tuple[float, ...] = PAUSES_S
 
     def schema(self, number: int) -> WriterSchema | None:
-        """Return the schema of a number; None if the registry does not know it."""
+        """Return the schema with a number; None if the registry does not know it."""
         path = f"/schemas/ids/{number}"
         answer = self._found(path, (_NO_SCHEMA,), "schema")
         return None if answer is None else self._schema_of(answer, path)
@@ -72,7 +72,7 @@ class Registry:
         return RegisteredSubject(version, number, schema)
 
     def register(self, subject: str, kind: str, text: str) -> int:
-        """Register a schema under a subject, if it is not there yet; returns its number."""
+        """Register a schema under a subject unless it exists; return its number."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
         code, answer = self._send(path, subject, kind, text)
         if code == _MISSING:
@@ -83,7 +83,7 @@ class Registry:
         return number
 
     def check_compatible(self, subject: str, kind: str, text: str) -> None:
-        """See that a schema goes with the newest one of a subject, if it has one. Raises as `register`."""
+        """Check that a schema is compatible with a subject's newest one, if any. Raises as `register`."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         code, answer = self._send(path, subject, kind, text)
         if code != _MISSING and answer.get("is_compatible") is False:
@@ -100,7 +100,7 @@ class Registry:
         raise self._nonsense(path, f"404 without the code of an unknown {what}")
 
     def _send(self, path: str, subject: str, kind: str, text: str) -> tuple[int, dict[str, Any]]:
-        """Send a schema; that of Avro is not named, since old registries know no other."""
+        """Send a schema; Avro's type is omitted, since old registries know no other."""
         named = {} if kind == AVRO else {"schemaType": kind}
         code, answer = self._get(path, json.dumps({"schema": text} | named).encode())
         if code in (_CONFLICT, _INVALID):
@@ -134,7 +134,7 @@ class Registry:
         into: dict[tuple[str, int], tuple[str, str]],
         outer: tuple[tuple[str, int], ...],
     ) -> None:
-        """Add the schemas that one refers to, each after those that it refers to itself; `outer` refer to this one."""
+        """Add the schemas that one refers to, each after its own references; `outer` are those that refer to it."""
         references = answer.get("references") or []
         if not isinstance(references, list):
             raise self._nonsense(path, "references that are not a list")
@@ -160,7 +160,7 @@ class Registry:
             into[place] = name, referred["schema"]
 
     def _get(self, path: str, sent: bytes | None = None) -> tuple[int, dict[str, Any]]:
-        """Ask a few times, by POST if bytes are sent; return the code of HTTP, and what is said with it."""
+        """Send a request, with a few retries, by POST if `sent` is given; return the HTTP status and the body."""
         for pause_s in self.pauses_s:
             try:
                 return self._ask(path, sent)
@@ -191,7 +191,7 @@ class Registry:
         return _DONE, answer
 
     def _said_with(self, error: urllib.error.HTTPError, path: str) -> dict[str, Any]:
-        """Return what is said with a code for a missing thing or a refused schema, if that can be read."""
+        """Return the body that explains a missing item or a refused schema, if it is readable."""
         if error.code in _LOGIN:
             message = (
                 f"registry {self.settings.url}: the login is refused ({error.code}); correct username and password "
@@ -244,11 +244,11 @@ def _object_of(content: bytes) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-KINDS: Mapping[str, str] = {"avro": AVRO, "protobuf": PROTOBUF}  # How registries name the formats of results
+KINDS: Mapping[str, str] = {"avro": AVRO, "protobuf": PROTOBUF}  # The registry's names for the formats of results
 
 
 class OutputSchemas:
-    """The numbers of the schemas of a job's outputs, asked for when they are first needed."""
+    """The numbers of the schemas of a job's outputs, requested on first use."""
 
     def __init__(self, registry: Registry, output: OutputSettings, written_in: BinaryFormat) -> None:
         self._registry = registry
@@ -257,12 +257,12 @@ class OutputSchemas:
         self._prefixes: dict[str, bytes] = {}
 
     def register(self) -> None:
-        """Register the schemas of all outputs in use that are not yet."""
+        """Register the schemas of all outputs in use that are not registered yet."""
         for output in self._output.topics_in_use():
             self.prefix(output)
 
     def prefix(self, output: str) -> bytes:
-        """Return what stands before each message of an output, the number of its schema in it. Raises likewise."""
+        """Return the prefix of each message of an output, which contains its schema's number. Raises likewise."""
         if output not in self._prefixes:
             subject, text = f"{self._output.topic(output)}-value", schema_text(output, self._written_in)
             try:

@@ -1,4 +1,4 @@
-"""Sends messages to topics by an idempotent producer, a new one after a failure; also at a fixed rate, or of a file."""
+"""Sends messages to topics with an idempotent producer, replaced after a failure; also at a rate, or from a file."""
 
 import json
 import re
@@ -23,34 +23,34 @@ from buckets.rule_tests.given_events import written_events
 ROOM_S = 0.05
 GIVEN_UP_WITHIN_S = 1.0
 _PRODUCER: dict[str, str | int | bool] = {
-    # The client itself neither repeats nor reorders, and all replicas have a message before it counts.
+    # The client neither repeats nor reorders, and a message counts only once all replicas have it.
     "enable.idempotence": True,
     "acks": "all",
-    # Keys go to the partitions to which Java's clients send them, and calls.
+    # Keys go to the same partitions as from Java's clients and from calls.
     "partitioner": "murmur2_random",
-    # What is sent goes when `flush` is called, so that the messages of a small batch can be one request.
+    # Messages leave when `flush` is called, so that a small batch can be one request.
     "linger.ms": 5,
     "queue.buffering.max.messages": 1_000_000,
     "compression.type": "lz4",
-    # How large a message may be is for its topic to say: the client allows as much as it can.
+    # The topic decides how large a message may be: the client allows as much as it can.
     "message.max.bytes": 1_000_000_000,
 }
 
 
 class Sender:
-    """Sends messages, and reports when they have arrived.
+    """Sends messages, and reports whether they have arrived.
 
-    What is sent until `flush` returns is one attempt. If it fails, its messages are given up, including those that
-    still wait, and the caller begins the attempt again. That uses another client, because the failed one may still
-    report what became of its messages, and the brokers may have forgotten it for good.
+    Everything sent before `flush` returns is one attempt. If it fails, its messages, including waiting ones, are given
+    up, and the caller repeats the attempt. The repetition uses a new client, because the failed one may still report on
+    its messages, and the brokers may have forgotten it for good.
 
-    All raise Outage where the brokers did not answer in time, and BucketsError where a message was refused.
+    All methods raise Outage if the brokers did not answer in time, and BucketsError if a message was refused.
     """
 
     def __init__(
         self, kafka: KafkaSettings, doing: str = "writing messages", room: Mapping[str, int] | None = None
     ) -> None:
-        """Send to the brokers of `kafka`; `doing` is what it is for, and `room` are settings of the client's queue."""
+        """Prepare to send to the brokers of `kafka`; `doing` is the purpose, and `room` sizes the client's queue."""
         self._kafka = kafka
         self._doing = doing
         timeout = {"delivery.timeout.ms": kafka.delivery_timeout}
@@ -58,13 +58,13 @@ class Sender:
         self._client = _Client(kafka, self._settings)
 
     def send(self, topic: str, key: str, value: str | bytes | None, headers: dict[str, str]) -> None:
-        """Send a message; `flush` reports whether it has arrived. Without a value it deletes the one with its key."""
+        """Send a message; `flush` reports whether it has arrived. Without a value it deletes the key's message."""
         written = value.encode() if isinstance(value, str) else value
         while True:
             try:
                 self._client.produce(topic, key.encode(), written, headers)
             except BufferError:
-                # The broker has been away for so long that there is no more room.
+                # The broker has been away for so long that the queue is full.
                 self.serve(ROOM_S)
             except KafkaException as error:
                 self._give_up()
@@ -74,7 +74,7 @@ class Sender:
         self.serve()
 
     def serve(self, wait_s: float = 0) -> None:
-        """Take the reports of the client."""
+        """Handle the client's delivery reports."""
         self._client.producer.poll(wait_s)
         failed = self._client.failed
         if failed is not None:
@@ -91,13 +91,13 @@ class Sender:
 
     def _give_up(self) -> None:
         self._client.producer.purge()
-        # A client ends, with its threads, once it has reported what became of every message.
+        # A client and its threads end once it has reported on every message.
         self._client.producer.flush(GIVEN_UP_WITHIN_S)
         self._client = _Client(self._kafka, self._settings)
 
 
 class _Client:
-    """A producer, and the first thing that went wrong with its messages."""
+    """A producer, and the first fault of its messages."""
 
     def __init__(self, kafka: KafkaSettings, settings: Mapping[str, str | int | bool]) -> None:
         self.producer = opened(Producer, kafka, settings)
@@ -108,7 +108,7 @@ class _Client:
         self.producer.produce(topic, value, key, headers=named, on_delivery=self._on_delivery)
 
     def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        # A fault that does not go away by itself says more than one that may, such as that of a later message.
+        # A permanent fault is more informative than one that may pass, such as that of a later message.
         if error is not None and (self.failed is None or (may_pass(self.failed) and not may_pass(error))):
             self.failed = error
 
@@ -119,7 +119,7 @@ def send_messages(
     messages: Iterable[tuple[str, str | None, dict[str, str]]],
     doing: str = "writing messages",
 ) -> None:
-    """Send messages to a topic of a job with brokers, each with its key, its value and its headers; wait for them."""
+    """Send messages, each a key, a value and headers, to a topic of a job with brokers, and wait until they arrive."""
     assert kafka is not None
     sender = Sender(kafka, doing)
     for message in messages:
@@ -131,17 +131,17 @@ INTENDED = "intended_ms"  # Header: when a message was due, in ms since the epoc
 FASTEST = 1_000_000
 _WAKE_S = 0.05
 _ROOM = {
-    # Room for all that becomes due while the broker does not answer, so that the schedule holds.
+    # Room for everything due while the broker does not answer, so that the schedule holds.
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
-    # Each goes when it is due.
+    # Each leaves when it is due.
     "linger.ms": 0,
 }
 _NS = 1_000_000_000
 
 
 def keyed_lines(lines: Iterable[str], field: str = "payerId") -> Iterator[tuple[str, bytes]]:
-    """Return JSON lines as keys, of the text of a field, and values; lines without the field get an empty key."""
+    """Yield JSON lines as pairs of key, the text of a field, and value; lines without the field get an empty key."""
     there = re.compile(rf'"{re.escape(field)}"\s*:\s*("(?:[^"\\]|\\.)*")')
     for line in lines:
         match = there.search(line)
@@ -163,21 +163,21 @@ def paced_produce(
     on_sent: Callable[[str, int], None] | None = None,
     stop: threading.Event | None = None,
 ) -> int:
-    """Send messages (keys and values) at a rate a second, each with the time at which it was due; return how many.
+    """Send messages (keys and values) at a rate per second, each with the time when it was due; return how many.
 
-    It waits until they have arrived. `on_sent` is called with the key and the due time in ms of each message that the
-    client has; it must be quick. `stop` ends it early.
+    Waits until they have arrived. `on_sent` is called with key and due time in ms of each message that the client has
+    accepted, and must be quick. `stop` ends it early.
     """
     if not 0 < rate <= FASTEST:
         message = f"rate: {rate:g} messages a second; the limits are more than 0 and {FASTEST:,}: choose one in between"
         raise BucketsError(message)
     Broker(kafka).check_topics([topic])
-    # No message is sent again: each waits for as long as an outage may last.
+    # No message is sent again: each waits as long as an outage may last.
     patience = max(kafka.outage_patience, kafka.delivery_timeout)
     patient = kafka.model_copy(update={"delivery_timeout": patience})
     sender = Sender(patient, f"writing to topic {topic}", _ROOM)
     stop = stop or threading.Event()
-    # Each is due by its number, so that no error adds up.
+    # Due times follow from numbers, so that no error accumulates.
     due = zip((int(number * _NS / rate) for number in count()), messages, strict=False)
     # The two clocks are read once, so that a step of the wall clock moves no due time.
     wall_ns, steady_ns = time.time_ns(), time.monotonic_ns()
@@ -196,7 +196,7 @@ def paced_produce(
 
 
 def _wait_until(moment_ns: int, stop: threading.Event, sender: Sender) -> bool:
-    """Wait for a moment of the steady clock; False if it was stopped."""
+    """Wait until a time of the steady clock; return False if stopped."""
     while not stop.is_set():
         left_s = (moment_ns - time.monotonic_ns()) / _NS
         if left_s <= 0:
@@ -212,10 +212,10 @@ KeyedMessage = tuple[str, bytes]  # A key and a value
 def event_messages(
     path: Path, schema: EventSchema, key: str, on_bad: Callable[[Sequence[DeadLetter]], None]
 ) -> Iterator[KeyedMessage]:
-    """Return the events of a file as messages, in its order; those without the field `key` get an empty key.
+    """Yield the events of a file as messages, in order; those without the field `key` get an empty key.
 
-    Lines, or records, of JSON are sent as they are, also those that are not events. Rows of CSV and Parquet are written
-    as JSON, with the declared fields; `on_bad` is called with those that are not events, and so are not sent.
+    JSON lines or records are sent unchanged, even if they are not events. Rows of CSV and Parquet are written as JSON
+    with the declared fields; `on_bad` receives rows that are not events, which are not sent.
     """
     if key not in schema.field_names:
         message = f"--key {key}: event schema {schema.name!r} has no such field; it has {', '.join(schema.field_names)}"
@@ -236,7 +236,7 @@ def event_messages(
 
 
 def key_of_line(line: bytes, key: str) -> str:
-    """Return the text of a field of an event in JSON; empty where it has none."""
+    """Return the text of a field of a JSON event; empty if it has none."""
     try:
         (value,) = fields_of(line.decode(), [key])
     except ValueError:
@@ -258,7 +258,7 @@ def _rows(
 
 
 def _key_text(value: object) -> str:
-    """Return a value as the text of a key: the same for all spellings of one key of a rule, but for numbers."""
+    """Return a value as key text, the same for all spellings of one rule key, except for numbers."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else ""

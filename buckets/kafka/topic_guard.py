@@ -1,7 +1,7 @@
-"""Sees that topics are still those that a checkpoint has read, and lets it go on with others if somebody says so.
+"""Checks that topics are still those that a checkpoint has read, and lets it continue with new ones on request.
 
-An id never comes back: what was read until a topic is asked for came from the topic that has the id. Topics that a
-pattern finds later are taken over before their first messages are read.
+A topic id is never reused: everything read before asking for a topic's id came from the topic with that id. Topics that
+a pattern finds later are recorded before their first messages are read.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,11 +16,11 @@ from buckets.kafka.faults import ANSWER_WITHIN_S, Broker
 
 
 class TopicGuard:
-    """The topics of a query, compared with those that its checkpoint knows; raises as `Broker` besides.
+    """The topics of a query, compared with those in its checkpoint; also raises as `Broker`.
 
     Attributes:
-        appeared: how many topics have come since the start that the pattern matches.
-        follows_pattern: whether there is a pattern, so that topics may come.
+        appeared: how many topics matching the pattern have appeared since the start.
+        follows_pattern: whether there is a pattern, so that topics may appear.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class TopicGuard:
         topics: TopicSelection,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Guard the topics of a query; `say` is told when one has appeared that the pattern matches."""
+        """Guard the topics of a query; `say` receives a line when one appears that matches the pattern."""
         self.generations = TopicGenerations(checkpoint)
         self.appeared = 0
         self.follows_pattern = topics.pattern is not None
@@ -40,16 +40,16 @@ class TopicGuard:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that are read: those that are named, and those that the pattern has found so far."""
+        """The topics that are read: the named ones, and those found by the pattern so far."""
         return self._topics.of(self.generations.live)
 
     def check(self) -> None:
-        """Refuse topics (`NewTopic`) that were created again, or are gone. Cost: a question to a broker, about 1 ms."""
+        """Refuse topics that were created again (`NewTopic`) or are gone. Cost: one broker request, about 1 ms."""
         self._refuse(self.gone())
         self.generations.check(self._ids_of(self.topics))
 
     def find(self) -> list[str]:
-        """Return the topics that are there and that the pattern matches, at least one; none without a pattern."""
+        """Return the existing topics that match the pattern, at least one; empty without a pattern."""
         if self._topics.pattern is None:
             return []
         found = sorted(filter(self._topics.matches, self._broker.partitions()))
@@ -62,16 +62,16 @@ class TopicGuard:
         return found
 
     def start(self) -> None:
-        """Remember the topics that the checkpoint does not know yet.
+        """Record the topics that the checkpoint does not know yet.
 
-        If a batch has ended, what the pattern finds has appeared since, and is taken over by the batch that reads it
+        Once a batch has ended, topics found by the pattern are new, and are recorded by the batch that reads them
         first.
         """
         found = self.find() if SourceOffsets(self._checkpoint).ended is None else []
         self.generations.adopt(self._ids_of({*self._topics.names, *found}))
 
     def begin_batch(self, batch_id: int) -> list[str]:
-        """Take over the topics of a planned batch that the pattern has found since the last one; returns them."""
+        """Record the topics in a planned batch that the pattern has found since the last one, and return them."""
         if not self.follows_pattern:
             return []
         read = SourceOffsets(self._checkpoint).end(batch_id)
@@ -86,16 +86,16 @@ class TopicGuard:
         return new
 
     def renewed(self) -> dict[str, str]:
-        """Return the topics that were created again, each with its id now; raises as `check`, but for those."""
+        """Return the recreated topics with their present ids; raises as `check` for other faults."""
         ids = self._ids_of(set(self.topics).difference(self.gone()))
         return {topic: ids[topic] for topic in self.generations.renewed(ids)}
 
     def gone(self) -> list[str]:
-        """Return the topics that the pattern had found, and that are not there any more."""
+        """Return the topics found by the pattern that no longer exist."""
         return self._gone_of(self.topics)
 
     def lost(self, planned: Iterable[str]) -> list[str]:
-        """Return topics of a batch that is planned, of which nothing has been read, and that are not there any more."""
+        """Return a planned batch's topics that no longer exist and of which nothing has been read."""
         return self._gone_of(set(planned).difference(self.topics))
 
     def _gone_of(self, topics: Iterable[str]) -> list[str]:
@@ -105,12 +105,12 @@ class TopicGuard:
         return [topic for topic in topics if topic not in there and topic not in self._topics.names]
 
     def ids(self) -> dict[str, str]:
-        """Return the id of each topic that is read, by topic; those whose id is not known are left out."""
+        """Return the id of each topic that is read, without unknown ids."""
         known = {topic: self.generations.of(topic) for topic in self.topics}
         return {topic: generations[-1].topic_id for topic, generations in known.items() if generations}
 
     def beginning(self, topic: str) -> Offsets:
-        """Return the first offset of each partition of a topic as it is now; raises as `check`, but for new topics."""
+        """Return the current first offset of each partition of a topic; raises as `check`, but for new topics."""
         found = self._broker.offsets(topic, self._broker.check_topics([topic])[topic])
         return {number: first for number, (first, _) in enumerate(found)}
 

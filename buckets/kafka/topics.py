@@ -1,4 +1,4 @@
-"""The topics of a configuration: created if they do not exist, and counted; and fields of Protobuf by their numbers."""
+"""The topics of a configuration, created if missing, and their sizes; and Protobuf fields by number."""
 
 import contextlib
 import itertools
@@ -35,13 +35,13 @@ _BROKERS_DEFAULT = -1
 
 
 def topics_now(job: Job) -> list[str]:
-    """Return the topics of a job's source: those that are named, and those there that its pattern matches."""
+    """Return the topics of a job's source: the named ones, and existing ones that match its pattern."""
     selection, kafka = job.settings.source.selection, job.settings.kafka
     return selection.of({} if selection.pattern is None or kafka is None else Broker(kafka).partitions())
 
 
 def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
-    """Return the topics that a configuration names; those of rules and lists have one partition."""
+    """Return the topics that a configuration names; topics of rules and lists have one partition."""
     settings = job.settings
     rules = settings.rules
     partitioned = [*settings.source.all_topics, *settings.output.topics_in_use().values()]
@@ -49,7 +49,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
         partitioned.append(settings.verdicts.topic)
     wanted = [NewTopic(topic, partitions, _BROKERS_DEFAULT) for topic in partitioned]
     if rules.topic is not None:
-        # Changes of rules need one order, and the last change of each rule is kept for ever.
+        # Rule changes need one order, and the last change of each rule is kept forever.
         wanted.append(NewTopic(rules.topic, 1, _BROKERS_DEFAULT, config={"cleanup.policy": "compact"}))
         wanted += [NewTopic(topic, 1, _BROKERS_DEFAULT) for topic in (rules.rejected, rules.exported)]
     lists = [of_list.topic for of_list in settings.lists.values() if of_list.topic is not None]
@@ -58,7 +58,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
 
 
 def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
-    """Make the topics of a configuration that do not exist, and return these; others are left as they are."""
+    """Create the topics of a configuration that do not exist, and return them; others are left unchanged."""
     broker = Broker(kafka)
     there = broker.partitions()
     missing = [topic for topic in wanted_topics(job, partitions) if topic.topic not in there]
@@ -73,12 +73,12 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
         except TookTooLong:
             raise unreachable(kafka, f"making topic {topic}") from None
         except KafkaException as error:
-            # Somebody else may have made it since we looked.
+            # Another process may have created it meanwhile.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise explain(error.args[0], kafka, f"making topic {topic}") from None
         else:
             made.append(topic)
-    # Brokers learn of a topic a moment after it is made.
+    # Brokers learn of a new topic after a moment.
     deadline_s = time.monotonic() + MADE_WITHIN_S
     while not {topic.topic for topic in missing} <= broker.partitions().keys():
         if time.monotonic() > deadline_s:
@@ -88,7 +88,7 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
 
 
 def topic_sizes(kafka: KafkaSettings) -> list[tuple[str, int, int]]:
-    """Return each topic with its partitions and how many offsets they span, by name; Kafka's own are left out.
+    """Return each topic with its partitions and the number of offsets they span, by name, without Kafka's own.
 
     A compacted topic may hold fewer messages.
     """
@@ -101,10 +101,10 @@ def topic_sizes(kafka: KafkaSettings) -> list[tuple[str, int, int]]:
 
 
 def pinned_fields(job: Job) -> PinnedProtobuf | None:
-    """Return by what values and keys in Protobuf are read from now on, beside their own schemas; None of other formats.
+    """Return the schemas that decode Protobuf values and keys from now on, besides their own; None for other formats.
 
-    The newest schemas of the topics add to what batches had so far. A registry that does not answer now is no reason to
-    wait: it is asked again as soon as a message comes whose schema the checkpoint does not know.
+    The topics' newest schemas extend those of earlier batches. If a registry does not answer now, nothing waits: it is
+    asked again as soon as a message has a schema that the checkpoint does not know.
     """
     source, kafka = job.settings.source, job.settings.kafka
     parts = [part for part, written_in in source.registered.items() if written_in == "protobuf"]
@@ -126,14 +126,14 @@ def pinned_fields(job: Job) -> PinnedProtobuf | None:
 
 
 class KnownSchemas:
-    """The schemas in Protobuf that messages of a job were written with so far: their fields are known by number too."""
+    """The Protobuf schemas of a job's messages so far; their fields are known by number too."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._schemas = WriterSchemas(checkpoint)
         self._taken = set[int]()
 
     def add_to(self, pinned: PinnedProtobuf, job: Job) -> PinnedProtobuf:
-        """Return what is pinned, with the fields of schemas that are new since this was asked last. Cost: a listing."""
+        """Return the pinned schemas, extended by fields of schemas new since the last call. Cost: one listing."""
         names = [*fields_in(job, "value"), *fields_in(job, "key")]
         for number in self._schemas.numbers():
             schema = None if number in self._taken else self._schemas.of(number)
@@ -144,7 +144,7 @@ class KnownSchemas:
         return pinned
 
     def forget(self) -> None:
-        """Begin again, as other fields are declared."""
+        """Start again, because other fields are declared."""
         self._taken.clear()
 
 
@@ -156,7 +156,7 @@ def _with_schema(pinned: PinnedProtobuf, schema: WriterSchema, names: Sequence[s
 
 
 def fields_in(job: Job, part: PartOfMessage) -> dict[str, list[str]]:
-    """Return the declared fields that lie in values or in keys, by the name or path at which they lie there."""
+    """Return the declared fields found in values or in keys, by their names or paths there."""
     schema, found = job.event_schema, dict[str, list[str]]()
     around = AFTER if job.settings.source.envelope == "debezium" else ""
     of_values = {name: f"{around}{name}" for name in value_schema(schema).field_names}

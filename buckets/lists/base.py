@@ -1,8 +1,7 @@
-"""A whole list as a table that is sorted by a hash of its keys, so that a key is found by bisection.
+"""A whole list as a table sorted by a hash of its keys, so that bisection finds a key.
 
-A file of it is mapped into memory: all processes of a machine share its pages, and only those are read that are asked
-for. Keys whose hashes are equal stand side by side, and their texts decide: a collision costs time, never a wrong
-answer.
+Its file is memory-mapped: all processes of a machine share its pages, and only the requested ones are read. Keys with
+equal hashes are adjacent, and their texts decide: a collision costs time, never a wrong answer.
 """
 
 import json
@@ -23,27 +22,27 @@ from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, prefixes_of
 
 _NO_VALUES: Final[Mapping[str, str]] = MappingProxyType({})
 RESERVED: Final = ("key", "until", "author", "reason")
-"""What an entry has besides its values; no value may be called so."""
+"""The columns of an entry besides its values; no value may have such a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a list has for a key."""
+    """The entry of a key in a list."""
 
     values: Mapping[str, str] = field(default_factory=lambda: _NO_VALUES)  # what can be looked up, by name
-    # from which event time on it does not count any more, in ms since 1970; None: it always counts
+    # the event time from which on it no longer counts, in ms since 1970; None: it always counts
     until_ms: int | None = None
     author: str = ""  # who wrote it
     reason: str = ""  # why
 
     def to_record(self) -> dict[str, Any]:
-        """Return the entry as JSON has it, of which `Entry(**record)` makes it again."""
+        """Return the entry as plain data, from which `Entry(**record)` rebuilds it."""
         record: dict[str, Any] = {"values": dict(self.values)} if self.values else {}
         record |= {} if self.until_ms is None else {"until_ms": self.until_ms}
         return record | {name: text for name in ("author", "reason") if (text := getattr(self, name))}
 
 
-Changes = Mapping[str, Entry | None]  # By key, its entry from now on; None where it is removed
+Changes = Mapping[str, Entry | None]  # By key, its new entry; None if it is removed
 
 
 _HASH: Final = "hash"
@@ -54,15 +53,15 @@ _FIXED: Final = {
     "author": pa.large_string(),
     "reason": pa.large_string(),
 }
-EMPTY_IF_NULL: Final = ("author", "reason")  # Columns in which null and the empty text mean the same
+EMPTY_IF_NULL: Final = ("author", "reason")  # Columns in which null equals the empty text
 _VALUE: Final = "value:"
 _PROBE: Final = "probe"
-"""Kept beside the hashes: of a known text, so that a file is not read whose hashes are made in another way."""
+"""The hash of a known text, stored with the hashes to reject a file whose hashes were computed differently."""
 
 
 def hashes_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     """Return a hash of each key, uint64 `(keys,)`, the same in every process."""
-    from pandas.util import hash_array  # takes long to import, and is needed only where there are lists
+    from pandas.util import hash_array  # slow to import, and needed only for lists
 
     texts = np.asarray(keys.to_pylist(), object)
     hashes: npt.NDArray[np.uint64] = hash_array(texts, categorize=False)
@@ -72,9 +71,9 @@ def hashes_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
 def entries_table(
     keys: pa.Array, until_ms: pa.Array, author: pa.Array, reason: pa.Array, values: dict[str, pa.Array]
 ) -> pa.Table:
-    """Return entries as a table, in any order: keys none of which is null or there twice, and values by name.
+    """Return entries as a table, in any order: distinct keys without nulls, and values by name.
 
-    `until_ms` is null where an entry always counts, a value where an entry has none of that name.
+    `until_ms` is null if an entry never expires, a value if an entry has none of that name.
     """
     fixed = {"key": keys, "until_ms": until_ms, "author": author, "reason": reason}
     columns = {name: fixed[name].cast(kind) for name, kind in _FIXED.items()}
@@ -108,11 +107,11 @@ class ListBase:
 
     table: pa.Table  # of `entries_table`, sorted by the hash of the key, each column in one piece
     hashes: npt.NDArray[np.uint64]  # uint64 `(entries,)`, ascending
-    form: KeyForm = TEXT_KEYS  # what its keys are made of
+    form: KeyForm = TEXT_KEYS  # the form of its keys
 
     @classmethod
     def of(cls, table: pa.Table, form: KeyForm = TEXT_KEYS) -> "ListBase":
-        """Return a table of entries as a base, sorted. Cost: O(entries log entries)."""
+        """Sort a table of entries into a base. Cost: O(entries log entries)."""
         hashes = hashes_of(table["key"])
         order = np.argsort(hashes, kind="stable")
         return cls(table.take(pa.array(order)).combine_chunks(), hashes[order], form)
@@ -121,7 +120,7 @@ class ListBase:
         return len(self.hashes)
 
     def write(self, path: str) -> None:
-        """Write it into a file, for `open_base`; it is on the disk then."""
+        """Write the list to a file for `open_base`, and flush it to disk."""
         whole = self.table.append_column(_HASH, pa.array(self.hashes))
         form = {"parts": self.form.parts, "match": self.form.match}
         written = json.dumps({"form": form, "prefixes": sorted(self.prefixes)})
@@ -134,12 +133,12 @@ class ListBase:
 
     @cached_property
     def prefixes(self) -> frozenset[Prefix]:
-        """The prefixes of its networks; none in a list of other keys."""
+        """The prefixes of its networks; empty for a list of other keys."""
         networks = self.key_texts(np.arange(len(self))) if self.form.match == "cidr" else []
         return prefixes_of(networks)
 
     def first_repeated(self) -> str | None:
-        """Return a key that stands in it twice; None where there is none."""
+        """Return a repeated key; None if there is none."""
         same = np.flatnonzero(self.hashes[1:] == self.hashes[:-1])
         if not len(same):
             return None
@@ -151,9 +150,9 @@ class ListBase:
         return None
 
     def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64] | None = None) -> Int64s:
-        """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries).
+        """Return the row of each key, int64 `(keys,)`; -1 if it is missing. Cost: O(keys log entries).
 
-        Their `hashes` are computed unless they are known.
+        `hashes` of the keys are computed if not given.
         """
         places = np.full(len(keys), -1, np.int64)
         if not len(self) or not len(keys):
@@ -162,7 +161,7 @@ class ListBase:
         rows = np.searchsorted(self.hashes, hashes)
         open_keys = np.arange(len(keys))
         while len(open_keys):
-            # Those whose row has their hash; the others are not there.
+            # Rows with an equal hash; other keys are missing.
             at = rows[open_keys]
             inside = at < len(self)
             inside[inside] = self.hashes[at[inside]] == hashes[open_keys[inside]]
@@ -180,11 +179,11 @@ class ListBase:
         return _taken(self.table["key"], rows).cast(pa.large_string())
 
     def until_ms(self, rows: Int64s) -> pa.Array:
-        """Until when rows count, int64; null: always."""
+        """Return the expiry of rows, int64; null if they never expire."""
         return _taken(self.table["until_ms"], rows)
 
     def values(self, name: str, rows: Int64s) -> pa.Array:
-        """Return a value of rows, as texts; null where there is none of that name."""
+        """Return a value of rows as text; null if there is none of that name."""
         if _VALUE + name not in self.table.column_names:
             return pa.nulls(len(rows), pa.string())
         return _taken(self.table[_VALUE + name], rows).cast(pa.string())
@@ -199,7 +198,7 @@ def _taken(column: pa.ChunkedArray, rows: Int64s) -> pa.Array:
 
 
 def open_base(path: str) -> ListBase:
-    """Read what `write` has written; its columns stay in the file until they are asked for."""
+    """Open a list written by `write`; its columns stay in the file until they are used."""
     table = pa.ipc.open_file(pa.memory_map(path)).read_all()
     entries, metadata = table.drop_columns([_HASH]).replace_schema_metadata(), table.schema.metadata or {}
     keys = json.loads(metadata.get(_FORM.encode(), '{"form": {}, "prefixes": []}'))
@@ -207,7 +206,7 @@ def open_base(path: str) -> ListBase:
         return ListBase.of(entries, KeyForm(**keys["form"]))
     hashes = table[_HASH].chunk(0).to_numpy() if len(table) else np.zeros(0, np.uint64)
     base = ListBase(entries, hashes, KeyForm(**keys["form"]))
-    # Told by the file, since they would have to be read from all of its keys.
+    # Stored in the file, since computing them would read all of its keys.
     vars(base)["prefixes"] = frozenset((version, bits) for version, bits in keys["prefixes"])
     return base
 

@@ -1,6 +1,6 @@
-"""A list as it is in one version: a base, and what has changed since it was made.
+"""One version of a list: a base, and the changes since.
 
-A change makes a new index that shares the base with the old one, and a copy of a small dictionary. When the dictionary
+A change makes a new index, which shares the base with the old one and copies a small dictionary. When the dictionary
 has grown, `compacted` makes a new base.
 """
 
@@ -20,30 +20,30 @@ from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, table_of
 from buckets.lists.keys import TEXT_KEYS, KeyForm, Prefix, networks_around, prefixes_of
 from buckets.printable import counted
 
-MOST_CHANGES: Final = 2_000  # With more changes than this, and more than one in fifty entries, a base is made of them
+MOST_CHANGES: Final = 2_000  # With more changes than this, and more than one per fifty entries, a new base is made
 _SHARE: Final = 50
 
 
 @dataclass(frozen=True)
 class ListIndex:
-    """A list, in which keys are found."""
+    """A list that finds keys."""
 
-    base: ListBase  # the whole list as it was once
-    changes: Changes = field(default_factory=dict)  # what has changed since
+    base: ListBase  # the whole list at some earlier time
+    changes: Changes = field(default_factory=dict)  # the changes since
 
     @classmethod
     def of(cls, entries: Mapping[str, Entry], form: KeyForm = TEXT_KEYS) -> "ListIndex":
-        """Return a list of entries, by keys of its form."""
+        """Build a list from entries by key; keys have this form."""
         return cls(ListBase.of(table_of(dict(entries)), form))
 
     @property
     def form(self) -> KeyForm:
-        """What its keys are made of."""
+        """What its keys consist of."""
         return self.base.form
 
     @property
     def parts(self) -> int:
-        """How many columns make up a key."""
+        """The number of columns in a key."""
         return self.form.parts
 
     @cached_property
@@ -56,31 +56,31 @@ class ListIndex:
         return ListIndex(self.base, {**self.changes, **changes})
 
     def would_scatter(self, changes: int) -> bool:
-        """Return whether so many changes are more than a base should have."""
+        """Return whether this many changes are too many for one base."""
         return changes > max(MOST_CHANGES, len(self.base) // _SHARE)
 
     def compacted(self) -> "ListIndex":
-        """Return the same list without changes. Cost: O(entries log entries)."""
+        """Return the same list as a base without changes. Cost: O(entries log entries)."""
         kept = np.ones(len(self.base), np.bool_)
         rows = self.base.find(pa.array(list(self.changes), pa.large_string()))
         kept[rows[rows >= 0]] = False
         new = {key: entry for key, entry in self.changes.items() if entry is not None}
-        # One of them may have values that the other lacks.
+        # Either may have values that the other lacks.
         tables = [self.base.table.filter(pa.array(kept)), table_of(new)]
         table = pa.concat_tables(tables, promote_options="default")
         return ListIndex(ListBase.of(table, self.form))
 
     def entries(self) -> int:
-        """Return how many entries there are, with those that have expired. Cost: O(changes since the base)."""
+        """Return the number of entries, including expired ones. Cost: O(changes since the base)."""
         known = int((self.base.find(pa.array(list(self.changes), pa.large_string())) >= 0).sum())
         return len(self.base) - known + sum(entry is not None for entry in self.changes.values())
 
     def get(self, key: str) -> Entry | None:
-        """Return the entry of a key, even if it has expired; None where there is none."""
+        """Return the entry of a key, even an expired one; None if there is none."""
         return self.get_all([key])[0]
 
     def get_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return the entries of keys, as `get` has each."""
+        """Return the entry of each key, as `get` does."""
         entries = [self.changes.get(key) for key in keys]
         others = [number for number, key in enumerate(keys) if key not in self.changes]
         if others:
@@ -91,7 +91,7 @@ class ListIndex:
         return entries
 
     def find(self, key: str) -> tuple[str, Entry] | None:
-        """Return a key with its entry, as `get` has it; of networks the most specific one that contains a network."""
+        """Return a key with its entry, as `get` finds it; of networks the most specific one that contains the key."""
         keys = [key]
         if self.form.match == "cidr":
             address, _, length = key.rpartition("/")
@@ -101,16 +101,16 @@ class ListIndex:
         return next(((found, entry) for found, entry in entries if entry is not None), None)
 
     def contain(self, keys: pa.Array, times_ms: Int64s) -> pa.BooleanArray:
-        """Return whether it has keys that count at some times, both `(rows,)`; null where the key is."""
+        """Return whether it holds each key with an entry valid at that time, both `(rows,)`; null for a null key."""
         found = np.zeros(len(keys), np.bool_)
         for looked_up in self._look_up(keys):
             found |= looked_up.counting(times_ms)
         return pa.array(found, mask=keys.is_null().to_numpy(zero_copy_only=False))
 
     def values(self, keys: pa.Array, times_ms: Int64s, name: str) -> pa.Array:
-        """Return a value of keys at some times, both `(rows,)`; null where the key is, or there is none.
+        """Return a value for each key at that time, both `(rows,)`; null for a null key or if there is no value.
 
-        Of networks, the most specific one counts that contains the address and has not expired.
+        Of networks, the most specific unexpired one that contains the address counts.
         """
         found, is_open = pa.nulls(len(keys), pa.string()), np.ones(len(keys), np.bool_)
         for looked_up in self._look_up(keys):
@@ -120,7 +120,7 @@ class ListIndex:
         return found
 
     def _look_up(self, keys: pa.Array) -> Iterator["_LookedUp"]:
-        """Yield what it has for keys; of networks for those that contain them, the most specific first."""
+        """Yield the entries found for keys; in a list of networks one result per prefix, the most specific first."""
         is_cidr = self.form.match == "cidr"
         for texts in networks_around(keys, self._prefixes) if is_cidr else (keys,):
             yield _LookedUp.of(self, texts)
@@ -128,13 +128,13 @@ class ListIndex:
 
 @dataclass(frozen=True)
 class _LookedUp:
-    """What a list has for keys, each different one looked for once."""
+    """The entries found for keys, each distinct key looked up once."""
 
     index: ListIndex  # the list
     codes: Int64s  # int64 `(rows,)`, each row's key; 0 where it is null
     is_null: Flags  # bool `(rows,)`
-    rows: Int64s  # int64 `(keys,)`, the key's row in the base; -1 where that does not count
-    changed: Mapping[int, Entry]  # by the number of a key, its entry since the base
+    rows: Int64s  # int64 `(keys,)`, the key's row in the base; -1 if missing or replaced
+    changed: Mapping[int, Entry]  # by key number, its entry since the base
 
     @classmethod
     def of(cls, index: ListIndex, keys: pa.Array) -> "_LookedUp":
@@ -156,7 +156,7 @@ class _LookedUp:
         return cls(index, codes, is_null, rows, changed)
 
     def counting(self, times_ms: Int64s) -> Flags:
-        """Return which rows have a key with an entry that counts at their time."""
+        """Return which rows have a key with an entry valid at their time."""
         there = self.rows >= 0
         limited, until_ms = np.zeros(len(there), np.bool_), np.zeros(len(there), np.int64)
         in_base = np.flatnonzero(there)
@@ -171,7 +171,7 @@ class _LookedUp:
         return counting & ~self.is_null
 
     def values(self, name: str) -> pa.Array:
-        """Return a value of each key, whether its entry counts or not."""
+        """Return a value of each key, whether its entry is valid or not."""
         in_base = self.index.base.values(name, np.maximum(self.rows, 0)) if len(self.index.base) else None
         texts = [None] * len(self.rows) if in_base is None else in_base.to_pylist()
         for number in np.flatnonzero(self.rows < 0).tolist():
@@ -182,9 +182,9 @@ class _LookedUp:
 
 
 def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, Entry | None] | None, int]:
-    """Return the list that another one becomes, the changes that lead to it, and how many there are.
+    """Return the new version of a list given its whole contents, the changes that lead to it, and their number.
 
-    The changes are None if it is better written whole. Cost: O(entries).
+    The changes are None if the list is better written whole. Cost: O(entries).
     """
     at = index.base.find(read.key_texts(np.arange(len(read))), read.hashes)
     new = at < 0
@@ -193,7 +193,7 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
     gone[at[~new]] = False
     changes: dict[str, Entry | None] = {}
     if index.changes:
-        # What has changed since the base is compared one by one.
+        # Changes since the base are compared one by one.
         keys = list(index.changes)
         texts = pa.array(keys, pa.large_string())
         places = read.find(texts)
@@ -213,7 +213,7 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
 
 
 def _differs(base: ListBase, read: ListBase, at: Int64s) -> Flags:
-    """Return which rows of what was read are in a base with another entry."""
+    """Return which rows of the contents read differ from their entries in a base."""
     rows = pa.array(at, mask=at < 0)
     differs = np.zeros(len(read), np.bool_)
     for name in sorted({*base.table.column_names, *read.table.column_names} - {"key"}):
@@ -238,21 +238,21 @@ NO_LISTS: Final[Lists] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ListsAt:
-    """Lists as they are at the events of which a condition is evaluated."""
+    """Lists at the events for which a condition is evaluated."""
 
     lists: Lists  # the lists
     times_ms: Int64s  # int64 `(rows,)`, when each event happened
 
     def take(self, rows: Int64s) -> "ListsAt":
-        """Return the same at some of the events, each as often as it is named."""
+        """Return the lists at the events with these row numbers, which may repeat."""
         return ListsAt(self.lists, self.times_ms[rows])
 
     def contain(self, name: str, parts: int, keys: pa.Array) -> pa.BooleanArray:
-        """Return whether a list has the key, of so many parts, of each row; null where that is null."""
+        """Return whether a list holds each row's key of `parts` columns; null for a null key."""
         return self._list(name, parts).contain(keys, self.times_ms)
 
     def values(self, name: str, parts: int, keys: pa.Array, value: str) -> pa.Array:
-        """Return the value of this name that a list has for the key of each row; null where there is none."""
+        """Return the value of this name for each row's key; null if there is none."""
         return self._list(name, parts).values(keys, self.times_ms, value)
 
     def _list(self, name: str, parts: int) -> ListIndex:
@@ -267,7 +267,7 @@ class ListsAt:
 
 
 def key_fault(name: str, given: int, parts: int) -> str | None:
-    """Return what is wrong with a key of so many parts in a rule; None if keys of the list have as many."""
+    """Describe what is wrong with a key of `given` columns in a rule; None if the list's keys have as many."""
     if parts in (given, 0):
         return None
     key = "a" if parts == 1 else f"({', '.join('abcd'[:parts])})"

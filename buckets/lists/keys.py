@@ -1,7 +1,7 @@
-"""The keys of a list: texts, the values of several columns, or networks in which addresses lie.
+"""The keys of a list: texts, the values of several columns, or networks that contain addresses.
 
-Every key is one text in the index. Of several columns it is their JSON array, `["p1","b7"]`; of a network its address
-and prefix length, `10.0.0.0/8`. An address is found by its prefixes, the longest first:
+The index stores every key as one text: a key of several columns as their JSON array, `["p1","b7"]`, a network as
+address and prefix length, `10.0.0.0/8`. An address is found by its prefixes, the longest first:
 
     10.1.2.3 in a list with networks of 16 and 8 bits: looks for 10.1.0.0/16, then for 10.0.0.0/8
 """
@@ -24,28 +24,28 @@ from buckets.json_text import write_json
 MOST_PARTS: Final = 4  # Columns of the longest key
 LONGEST_KEY: Final = 1_000  # Characters of the longest key
 Match = Literal["text", "cidr"]
-"""How keys are found: by their text, or as the networks that contain an address."""
+"""How keys are matched: by their text, or as networks that contain an address."""
 Prefix = tuple[int, int]
-"""The version of IP of a network, and the bits of its prefix."""
+"""The IP version of a network, and its prefix length."""
 _OCTET: Final = "(?:0|[1-9][0-9]{0,2})"
 _IPV4: Final = r"^(?P<a>O)\.(?P<b>O)\.(?P<c>O)\.(?P<d>O)(?P<prefix>/(?:0|[1-9][0-9]?))?$".replace("O", _OCTET)
 
 
 @cache
 def _octets() -> pa.Array:
-    """Return all octets as texts; made when it is needed, since pandas is loaded then."""
+    """Return all octets as texts; created on demand, since this loads pandas."""
     return pa.array([str(octet) for octet in range(256)], pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
 class KeyForm:
-    """What the keys of a list are made of."""
+    """What the keys of a list consist of."""
 
-    parts: int = 1  # columns of a key; 0 where that is not known, of a list without columns and entries
+    parts: int = 1  # columns of a key; 0 if unknown, in a list without columns and entries
     match: Match = "text"
 
     def read(self, written: str) -> str:
-        """Return the one text of a key as somebody writes it; ValueError if it is none of such a list."""
+        """Normalise a key written by a person; raises ValueError if it is no key of such a list."""
         if not 0 < len(written) <= LONGEST_KEY:
             message = f"a key has 1 to {LONGEST_KEY:,} characters, and {len(written):,} are given"
             raise ValueError(message)
@@ -70,12 +70,12 @@ TEXT_KEYS: Final = KeyForm()  # Of one column
 
 
 def joined_text(parts: Iterable[str]) -> str:
-    """Return the key of several values."""
+    """Return the key made of several values."""
     return f"[{','.join(map(write_json, parts))}]"
 
 
 def joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return the keys of several columns of texts, `(rows,)` each; null where one of them is."""
+    """Return the keys made of several columns of texts, `(rows,)` each; null if a column is."""
     quoted = ([None if text is None else write_json(text) for text in part.to_pylist()] for part in parts)
     inside = _joined_by(",", *(pa.array(texts, pa.large_string()) for texts in quoted))
     return _joined_by("", pa.scalar("[", inside.type), inside, pa.scalar("]", inside.type))
@@ -89,7 +89,7 @@ def _joined_by(separator: str, *texts: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def network_text(written: str) -> str:
-    """Return a network or an address in its one form, IPv4 also where it is mapped into IPv6; ValueError if none."""
+    """Normalise a network or address, IPv4 also if mapped into IPv6; raises ValueError for anything else."""
     try:
         network: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.ip_network(written)
     except ValueError:
@@ -109,7 +109,7 @@ def _no_network(written: str) -> str:
 
 
 def network_texts(written: pa.Array) -> pa.Array:
-    """Return networks as `network_text` does each; ValueError names the first that is none, and its row from 1."""
+    """Normalise networks as `network_text` does; ValueError names the first invalid one, and its row from 1."""
     octets, is_ipv4, prefixes = _ipv4_of(written)
     masks = _mask(np.minimum(prefixes, 32))
     is_plain = is_ipv4 & (prefixes <= 32) & (octets & ~masks == 0)
@@ -128,9 +128,9 @@ def network_texts(written: pa.Array) -> pa.Array:
 
 
 def prefixes_of(networks: pa.Array | Collection[str]) -> frozenset[Prefix]:
-    """Return the prefixes that the networks of a list have."""
+    """Return the prefixes of a list's networks."""
     if isinstance(networks, pa.Array):
-        # Its last four characters have the prefix of each network.
+        # The last four characters contain each network's prefix length.
         is_ipv6 = pc.match_substring(networks, ":")
         ends = {6: networks.filter(is_ipv6), 4: networks.filter(pc.invert(is_ipv6))}
         tails = {version: pc.unique(pc.utf8_slice_codeunits(texts, -4)).to_pylist() for version, texts in ends.items()}
@@ -139,9 +139,9 @@ def prefixes_of(networks: pa.Array | Collection[str]) -> frozenset[Prefix]:
 
 
 def networks_around(addresses: pa.Array, prefixes: Iterable[Prefix]) -> Iterator[pa.DictionaryArray]:
-    """Yield the networks of some prefixes in which addresses lie, `(rows,)` each, the longest prefixes first.
+    """Yield the networks that contain addresses, one array `(rows,)` per prefix, the longest prefixes first.
 
-    They are null where the text is no address, or one of the other version of IP.
+    An element is null if the text is no address, or one of the other IP version.
     """
     coded = addresses.dictionary_encode()
     codes, texts = coded.indices, coded.dictionary.cast(pa.large_string())
@@ -165,18 +165,18 @@ def networks_around(addresses: pa.Array, prefixes: Iterable[Prefix]) -> Iterator
 
 
 def _address_text(version: int, number: int) -> str:
-    if version == 6 and number >> 48:  # below, C writes a part of it as IPv4
+    if version == 6 and number >> 48:  # for smaller numbers C writes a part as IPv4
         return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, "big"))
     return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))
 
 
 def _mask(bits: Int64s) -> Int64s:
-    """Return the masks of prefixes of so many bits, of IPv4, int64."""
+    """Return the IPv4 masks, int64, for prefixes of this many bits."""
     return (1 << 32) - (np.int64(1) << (32 - bits))
 
 
 def _ipv4_of(texts: pa.Array, are_addresses: bool = False) -> tuple[Int64s, Flags, Int64s]:
-    """Return the addresses of texts as numbers, which of them are such, and their prefixes, 32 where there is none."""
+    """Parse IPv4 addresses: the numbers, which texts are addresses, and the prefix lengths, 32 if none is written."""
     parts = pc.extract_regex(texts, _IPV4)
     is_one = parts.is_valid().to_numpy(zero_copy_only=False)
     number = np.zeros(len(texts), np.int64)
@@ -197,7 +197,7 @@ def _ipv4_texts(numbers: Int64s, prefixes: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def _ipv6_of(texts: pa.Array, octets: Int64s, is_ipv4: Flags) -> tuple[list[int], Flags]:
-    """Return those of texts that are addresses of IPv6, and which these are; what IPv4 is among them goes there."""
+    """Parse IPv6 addresses, and return them with a mask of their texts; mapped IPv4 addresses go into `octets`."""
     numbers, is_ipv6 = [], np.zeros(len(texts), np.bool_)
     for place in np.flatnonzero(~is_ipv4).tolist():
         try:

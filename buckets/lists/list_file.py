@@ -19,7 +19,7 @@ from buckets.yaml_file import parse_yaml, read_text
 
 MOST_ENTRIES: Final = 20_000_000
 Key = str | Sequence[str] | None
-"""The columns that make up a key; None: `key`, or `network` in a list of networks, or `key1`, `key2` and so on."""
+"""The columns of a key; None: `key`, or `network` in a list of networks, or `key1`, `key2` and so on."""
 
 
 def load_list(path: Path | str, key: Key = None, match: Match = "text") -> ListIndex:
@@ -45,9 +45,9 @@ def read_list(path: Path, key: Key = None, match: Match = "text") -> ListBase:
 
 
 def base_of(rows: pa.Table, key: Key, origin: str, match: Match = "text") -> ListBase:
-    """Return a table of any columns as a list; key and match are those of `load_list`.
+    """Return a table of any columns as a list; `key` and `match` are as for `load_list`.
 
-    BucketsError if there is no such column, a key is missing, too long or given twice, or an `until` is no moment.
+    Raises BucketsError if a column is missing, a key is missing, too long or repeated, or an `until` is no moment.
     """
     keys, form = _key_columns(rows, key, match, origin)
     missing = [name for name in keys if name not in rows.column_names]
@@ -78,13 +78,13 @@ def base_of(rows: pa.Table, key: Key, origin: str, match: Match = "text") -> Lis
 
 
 def _texts(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as texts, in one piece; an empty one is missing."""
+    """Return a column as texts, in one piece; empty texts count as missing."""
     texts = pa.concat_arrays(column.cast(pa.large_string()).chunks or [pa.nulls(0, pa.large_string())])
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
 
 
 def _key_columns(rows: pa.Table, key: Key, match: Match, origin: str) -> tuple[Sequence[str], KeyForm]:
-    """Return the columns of keys, and what keys are made of."""
+    """Return the key columns, and the form of the keys."""
     if key is None and not rows.column_names:
         return [], KeyForm(0)
     if key is not None or "key" in rows.column_names:
@@ -141,7 +141,7 @@ def _until_ms(column: pa.ChunkedArray, origin: str) -> pa.Array:
 
 
 def _check_quotes(path: Path) -> None:
-    """See that every quote is closed on its line: one that is not would swallow the entries after it."""
+    """Check that every quote is closed on its line: an open one would swallow the following entries."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.count(b'"') % 2:
@@ -150,7 +150,7 @@ def _check_quotes(path: Path) -> None:
 
 
 def _csv_rows(path: Path) -> pa.Table:
-    """Return the rows of a CSV file, a line each, all of them texts."""
+    """Return the rows of a CSV file, one per line, all values as text."""
     try:
         _check_quotes(path)
         with pacsv.open_csv(as_input(path)) as reader:
@@ -164,7 +164,7 @@ def _csv_rows(path: Path) -> pa.Table:
     except FileNotFoundError:
         message = f"list {path}: no such file; check the path"
         raise BucketsError(message) from None
-    except StoreError:  # it says what is to be done
+    except StoreError:  # its own message says what to do
         raise
     except (pa.ArrowInvalid, OSError) as error:
         message = f"list {path}: cannot be read as CSV ({first_line(error)}); write a header and a line for each entry"

@@ -1,4 +1,4 @@
-"""What a running job is doing: its status file, rates and delays of the last minute, files that are not read.
+"""What a running job is doing: its status file, rates and delays of the last minute, files that it does not read.
 
-It only watches, and decides nothing.
+It only observes and decides nothing.
 """

@@ -1,8 +1,8 @@
-"""The status of a running job in a file: written by the job, read by those who watch it.
+"""The status of a running job in a file, written by the job and read by its observers.
 
-    CHECKPOINT/buckets/live.json      written by `live`, whole or not at all
+    CHECKPOINT/buckets/live.json      written by `live`, atomically
 
-The file names the process and says when it was written, so that a reader can tell a job that has died.
+The file names the process and the time of writing, so that a reader recognises a job that has died.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ from buckets.monitor.query_news import JobCounts, QueryNews, QueryWatch
 from buckets.rules.rule_set import RuleSet
 from buckets.stores.store_path import StoreError, StorePath
 
-NEAR = 0.8  # Somebody is told when so much of what there is has been taken
-LITTLE_MEMORY = 0.05  # Somebody is told when less than this part of the memory is left
+NEAR = 0.8  # Report when this share of a resource is used
+LITTLE_MEMORY = 0.05  # Report when less than this share of the memory is free
 GIB = 1 << 30
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def shortages(uses: Iterable[ProcessUse]) -> list[str]:
-    """Say what processes will soon run out of, a line each with what to do; empty if all is well or nothing known."""
+    """Describe what processes will soon run out of, a line each with a remedy; empty if all is well or unknown."""
     lines = [
         f"descriptors run out: {use.kind}, process {use.pid}, has {use.descriptors:,} open and may have "
         f"{use.descriptor_limit:,}; start the job with a higher limit (`ulimit -n`, LimitNOFILE of systemd), and "
@@ -59,10 +59,10 @@ def shortages(uses: Iterable[ProcessUse]) -> list[str]:
 
 
 def _memory() -> Iterator[tuple[int, int, str]]:
-    """Yield how much memory is left, how much there is, and whose, as far as that is known."""
+    """Yield the free and the total memory and whose it is, as far as known."""
     limit, taken = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
     if limit is not None and taken is not None:
-        # Pages of files are given back when they are needed.
+        # The page cache is released when memory is needed.
         yield limit - taken + (_field(_CGROUP / "memory.stat", "inactive_file") or 0), limit, "container"
     left, total = (_field(PROC / "meminfo", name) for name in ("MemAvailable:", "MemTotal:"))
     if left is not None and total:
@@ -70,14 +70,14 @@ def _memory() -> Iterator[tuple[int, int, str]]:
 
 
 def _number(path: Path) -> int | None:
-    """Read the number that a file holds; None where there is no file, or it says `max`."""
+    """Read a number from a file; None if there is no file, or it says `max`."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return None
 
 
 def _field(path: Path, name: str) -> int | None:
-    """Read the number after a name in a file of names and numbers; None where there is none."""
+    """Read the number after a name in a file of names and numbers; None if the name is missing."""
     with contextlib.suppress(OSError, ValueError):
         for line in path.read_text().splitlines():
             fields = line.split()
@@ -88,12 +88,12 @@ def _field(path: Path, name: str) -> int | None:
 
 FORMAT = 2
 SILENT_AFTER_MS = 10_000
-"""A file that has not been renewed for so long is of a job that does not run any more, or hangs."""
+"""A status older than this comes from a job that has stopped or hangs."""
 State = Literal["running", "silent", "gone", "stopped"]
 
 
 def live_path(checkpoint: Path) -> Path:
-    """Return where the status of a checkpoint's job is."""
+    """Return the path of the status of a checkpoint's job."""
     return records_folder(checkpoint) / "live.json"
 
 
@@ -104,7 +104,7 @@ class Live:
     data: dict[str, Any]
 
     def state(self, now_ms: int) -> State:
-        """Say whether the job runs, has been stopped, is gone without a word, or has not been heard of for a while."""
+        """Return whether the job runs, was stopped, vanished without a word, or has been silent for a while."""
         if self.data["ended_ms"] is not None:
             return "stopped"
         if self.data["host"] == socket.gethostname():
@@ -117,13 +117,13 @@ class Live:
         return "running" if now_ms - self.data["written_ms"] <= SILENT_AFTER_MS else "silent"
 
     def has_failed(self, now_ms: int) -> bool:
-        """Return whether the job has ended by a fault, or says nothing any more; not if it runs or was stopped."""
+        """Return whether the job failed or has fallen silent; False if it runs or was stopped."""
         state = self.state(now_ms)
         return state in ("gone", "silent") or (state == "stopped" and bool(self.data["failure"]))
 
 
 def read_live(checkpoint: Path) -> Live | None:
-    """Read the status of a checkpoint's job; None where no job has written one."""
+    """Read the status of a checkpoint's job; None if no job has written one."""
     path = live_path(checkpoint)
     try:
         data = unseal_json(path.read_bytes())
@@ -141,16 +141,16 @@ def read_live(checkpoint: Path) -> Live | None:
 
 
 EVERY_S = 0.5
-STORE_EVERY_S = 5.0  # How often the file is written in an object store, which asks money for each time
+STORE_EVERY_S = 5.0  # How often the file is written to an object store, which charges for each write
 PROCESSES_EVERY_S = 10.0
-MOST_WAITING = 1_000  # Finished batches that wait to be counted: more of them mean that the counting thread hangs
+MOST_WAITING = 1_000  # Finished batches that wait to be counted: with more, the counting thread must be hanging
 
 
 class LiveStatus:
     """Writes what a job is doing, until it is closed; also a context manager.
 
     Attributes:
-        latest: the status as it was made last; never changed, but replaced by the next one.
+        latest: the newest status; never modified, but replaced by the next one.
     """
 
     def __init__(
@@ -162,10 +162,10 @@ class LiveStatus:
         on_remark: Callable[[str], None] = lambda remark: None,
         every_s: float = EVERY_S,
     ) -> None:
-        """Begin to write into a checkpoint that is there already.
+        """Start writing into an existing checkpoint.
 
-        `on_remark` is called with a line when batches cannot be counted or the status cannot be made, once a reason,
-        and when the job will soon run out of descriptors, threads or memory.
+        `on_remark` receives a line when batches cannot be counted or the status cannot be made, once per reason, and
+        when the job will soon run out of descriptors, threads or memory.
         """
         self.latest: dict[str, Any] = {}
         self._path = live_path(checkpoint)
@@ -182,7 +182,7 @@ class LiveStatus:
         self._fault: str | None = None
         self._counts = JobCounts()
         self._moments, self._hour = RecentMoments(), LastHour()
-        # What the last run has kept of its last hour, if that can be read.
+        # The last hour of the previous run, if it is readable.
         with contextlib.suppress(BucketsError):
             before = read_live(checkpoint)
             self._hour = LastHour([] if before is None else recorded_hour(before.data))
@@ -204,26 +204,26 @@ class LiveStatus:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Close, and say what the job failed of, if it did."""
+        """Close, and record the error if the job failed."""
         self.close(None if error is None or isinstance(error, KeyboardInterrupt) else first_line(error))
 
     def on_batch(self, batch: BatchReport) -> None:
-        """Hand over a finished batch; one too many is only counted as left out. Complexity: O(1), without I/O."""
+        """Hand over a finished batch; if the queue is full, it is only counted as left out. Cost: O(1), without I/O."""
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append(batch)
         else:
             self._left_out += 1
 
     def on_refused(self, changes: int) -> None:
-        """Count changes of the rules that were not made."""
+        """Count rule changes that were refused."""
         self._refused_changes += changes
 
     def on_outage(self) -> None:
-        """Count that Kafka or a store did not answer and is tried again."""
+        """Count an outage of Kafka or a store, which is being retried."""
         self._outages += 1
 
     def close(self, failure: str | None = None) -> None:
-        """Write one last time that the job has ended, and why if it has not just been stopped; then end."""
+        """Write a final status with the job's end and its failure, if it did not simply stop; then end."""
         if not self._closing.is_set():
             self._failure = failure
             self._closing.set()
@@ -235,14 +235,14 @@ class LiveStatus:
         self._try(lambda: self._renew(ended_ms=epoch_ms()))
 
     def _try(self, work: Callable[[], None]) -> bool:
-        """Do a part of the work and return whether that went well; a failure is reported and does not end the rest."""
+        """Do one part of the work and return whether it succeeded; a failure is reported and does not stop the rest."""
         try:
             work()
         except Exception as error:
             fault = kind_and_line(error)
             if fault != self._fault:
                 self._fault = fault
-                # A failure to tell anyone must not end this thread either.
+                # A failed report must not end this thread either.
                 with contextlib.suppress(Exception):
                     self._on_remark(f"what `buckets watch` shows is not complete: {fault}")
             return False
@@ -263,7 +263,7 @@ class LiveStatus:
         if ended_ms is None and time.monotonic() - self._shown_s < self._show_every_s:
             return
         self._shown_s = time.monotonic()
-        # A full disk must not end the job: readers see how old the file is.
+        # A full disk must not end the job: readers see the file's age.
         with contextlib.suppress(OSError):
             show_whole(self._path, seal_json(status))
 
@@ -299,7 +299,7 @@ class LiveStatus:
         } | counts
 
     def _look_at_processes(self) -> None:
-        """See what the job's processes hold, and tell what they will soon run out of, once each time it begins."""
+        """Measure the job's processes, and report once each time a resource begins to run out."""
         if time.monotonic() < self._processes_until_s:
             return
         self._processes_until_s = time.monotonic() + PROCESSES_EVERY_S
@@ -326,5 +326,5 @@ class LiveStatus:
 
 
 def _subject(shortage: str) -> str:
-    """Return what a shortage is of, without its numbers, which change."""
+    """Return the subject of a shortage without its numbers, which change."""
     return shortage.partition(":")[0]

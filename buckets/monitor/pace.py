@@ -1,8 +1,8 @@
-"""Whether a job keeps up with what comes: from how its delay and its lag change, not from how large they are.
+"""Whether a job keeps up with its input, judged by how its delay and lag change, not by their size.
 
-A slow job and one that cannot keep up look alike at a moment: results are seconds late in both. Over time they do not:
-the delay of a slow one stays, and that of one that gets less done than comes grows without end. If it gets `done` of
-`come` events a second, each second adds `1 - done / come` seconds to the delay, and `come - done` messages to the lag.
+A slow job and one that cannot keep up look alike at any moment: the results of both are seconds late. Over time they
+differ: the delay of the slow one stays constant, the other's grows without bound. If a job processes `done` of `come`
+events a second, each second adds `1 - done / come` seconds to the delay, and `come - done` messages to the lag.
 """
 
 import math
@@ -25,42 +25,42 @@ SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 def weighted_quantiles(values: Int64s, weights: Float64s, shares: Sequence[float]) -> list[int]:
-    """Return for each share, 0 to 1, the least value such that values up to it have at least that share of all weight.
+    """Return, for each share from 0 to 1, the least value up to which values have that share of the total weight.
 
-    There is at least one value, and each stands for a number above 0, its weight. Complexity: O(n log n).
+    There is at least one value, and every weight is above 0. Complexity: O(n log n).
     """
     order = np.argsort(values)
     up_to = np.cumsum(weights[order])
-    # The sum itself is rounded: a share that is met but for that is met.
+    # The sum is rounded: a share that is reached up to rounding counts as reached.
     wanted = np.asarray(shares) * up_to[-1] * (1 - 1e-12)
     return [int(value) for value in values[order][np.searchsorted(up_to, wanted)]]
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch that is done."""
+    """A finished batch."""
 
     account: BatchAccount  # its accounts
-    scored_s: float  # how long it took from its rules to its results
-    written_s: float  # how long the sink took
-    # its alerts, without those of a shard and group that are more than `scored_batch.SMALL_BYTES`
+    scored_s: float  # the time from its rules to its results
+    written_s: float  # the time of the sink
+    # its alerts in payloads, one per shard and group, of up to `scored_batch.SMALL_BYTES`
     alerts: tuple[pa.Table, ...]
     written_ms: int  # when its results had been written, in ms since the epoch
 
     @property
     def duration_s(self) -> float:
-        """How long the batch took."""
+        """The duration of the batch."""
         return self.scored_s + self.written_s
 
     def latencies_ms(self) -> tuple[Int64s, Float64s]:
-        """Return how late samples of its events were written, in ms, and for how many events each stands."""
+        """Return the delays in ms with which sampled events were written, and how many events each stands for."""
         samples = self.account.ingested
         came_ms = np.array([came_ms for came_ms, _ in samples], np.int64)
         return self.written_ms - came_ms, np.array([weight for _, weight in samples], np.float64)
 
 
 class _Written(NamedTuple):
-    """What the last minute keeps of a batch: no more than it counts, as the garbage collector looks at all of it."""
+    """What the last minute keeps of a batch: as little as possible, since the garbage collector visits it all."""
 
     written_ms: int
     duration_s: float
@@ -78,7 +78,7 @@ class LastMinute:
         self._began_ms: int | None = None
 
     def add(self, batch: BatchReport) -> None:
-        """Take a batch into account; they come in the order in which they were written."""
+        """Add a batch; batches are added in the order in which they were written."""
         if self._began_ms is None:
             self._began_ms = batch.written_ms - round(batch.duration_s * 1000)
         alerts = sum(group.alerts for group in batch.account.groups)
@@ -86,16 +86,16 @@ class LastMinute:
         self._batches.append(_Written(*kept))
 
     def summary(self, now_ms: int) -> dict[str, Any]:
-        """Return the minute that ends now, as plain data, and forget what is older.
+        """Summarise the minute that ends now as plain data, and drop older batches.
 
-        Rates are taken over the minute, or over the time since the first batch began where that is shorter.
+        Rates are per minute, or since the first batch began if that is more recent.
         """
         batches = self._batches
         while batches and batches[0].written_ms <= now_ms - MINUTE_MS:
             batches.popleft()
         span_s = min(MINUTE_MS, max(now_ms - (self._began_ms or now_ms), 1)) / 1000
         events = sum(batch.events for batch in batches)
-        by_second = [0] * math.ceil(span_s)  # The oldest first
+        by_second = [0] * math.ceil(span_s)  # Oldest first
         for batch in batches:
             ago_s = (now_ms - batch.written_ms) // 1000
             if 0 <= ago_s < len(by_second):
@@ -116,7 +116,7 @@ class LastMinute:
 
 
 def named_quantiles(values: Int64s, weights: Float64s | None = None) -> dict[str, int] | None:
-    """Return the quantiles of `SHARES` by name, weighted or not; None of no values."""
+    """Return the quantiles of `SHARES` by name, weighted or not; None if there are no values."""
     if not len(values):
         return None
     weights = np.ones(len(values)) if weights is None else weights
@@ -127,7 +127,7 @@ RECORDED_EVERY_S = 30
 
 
 class LiveSample(NamedTuple):
-    """What a job did at a moment; None of what it does not say."""
+    """What a job did at a moment; unknown values are None."""
 
     time_s: int
     events_per_s: float
@@ -139,7 +139,7 @@ class LiveSample(NamedTuple):
 
 
 def sample_of(minute: dict[str, Any], lag: int | None, now_ms: int) -> LiveSample:
-    """Return what is shown of a last minute."""
+    """Return a sample for charts from the summary of a minute."""
     delay, batch = minute["latency_ms"] or {}, minute["batch_ms"] or {}
     return LiveSample(
         time_s=now_ms // 1000,
@@ -153,7 +153,7 @@ def sample_of(minute: dict[str, Any], lag: int | None, now_ms: int) -> LiveSampl
 
 
 def recorded_hour(status: dict[str, Any]) -> list[LiveSample]:
-    """Return what a status has kept of its last hour, oldest first."""
+    """Return the last hour recorded in a status, oldest first."""
     return [LiveSample(*sample) for sample in status.get("hour", ())]
 
 
@@ -164,14 +164,14 @@ def as_columns(samples: Sequence[LiveSample]) -> dict[str, list[Any]]:
 
 
 class LastHour:
-    """A sample every half minute, for at most an hour."""
+    """One sample per half minute, for at most an hour."""
 
     def __init__(self, before: Sequence[LiveSample] = ()) -> None:
-        """Go on from what the job's last run has kept."""
+        """Continue from the samples kept by the job's last run."""
         self._samples = deque(before)
 
     def add(self, sample: LiveSample) -> None:
-        """Keep a sample, in place of an earlier one of the same half minute; forget those of more than an hour ago."""
+        """Add a sample, replacing an earlier one of the same half minute, and drop those older than an hour."""
         if self._samples and self._samples[-1].time_s // RECORDED_EVERY_S == sample.time_s // RECORDED_EVERY_S:
             self._samples.pop()
         self._samples.append(sample)
@@ -179,26 +179,26 @@ class LastHour:
             self._samples.popleft()
 
     def to_json(self) -> list[list[Any]]:
-        """Return the samples as a status keeps them."""
+        """Return the samples in the form that a status keeps."""
         return [list(sample) for sample in self._samples]
 
 
 State = Literal["unknown", "keeps up", "slow", "falls behind", "catches up"]
-SLOW_MS = 5_000  # From which delay on a job that keeps up is called slow
+SLOW_MS = 5_000  # The delay from which a job that keeps up is called slow
 _MOMENT_MS, _MOST = 3 * SECOND_MS, 100
-"""Batches are put together to moments of so long, and so many of them are kept: five minutes, or more batches."""
+"""Batches within this time are merged into one moment, and this many moments are kept: five minutes or more."""
 _FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 3, 8, 20 * SECOND_MS
-"""With fewer moments, or over less time, nothing is said: what grows is seen sooner than what stays."""
+"""Nothing is said of fewer moments or a shorter time; growth is recognised sooner than constancy."""
 _LIKELY_ENOUGH = ((1.0, 1.0), (0.5, 1.65), (0.0, 3.0))
-"""How much a trend adds to where it begins, and how likely it must be then, in standard deviations of chance:
-three values that double are enough, and many that grow little."""
-_LEAST_SLOPE = 0.05  # Where a job falls behind, a twentieth of what comes is not done at least
-_BUSY = 0.7  # A job that has nothing to do for more than the rest of its time could do more, so it is not behind
-_BACKLOG_S = 60  # A lag of so many seconds of work that does not get less is one that the job does not work off
+"""Relative growth of a trend, and how significant it must then be, in standard deviations: three doubling values
+suffice, or many that grow little."""
+_LEAST_SLOPE = 0.05  # A job that falls behind leaves at least a twentieth of its input undone
+_BUSY = 0.7  # A job that is idle for more than the rest of its time has capacity left, so it is not behind
+_BACKLOG_S = 60  # A lag of this many seconds of work that does not shrink is not being worked off
 
 
 class Moment(NamedTuple):
-    """A few seconds of a job, or a longer batch: its events, how long batches took, how late and how far behind."""
+    """A few seconds of a job, or one longer batch: events, time at work, delay and lag."""
 
     time_ms: int
     events: int
@@ -210,14 +210,14 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Pace:
-    """How a job keeps up with what comes."""
+    """How a job keeps up with its input."""
 
-    state: State = "unknown"  # `slow` keeps up too, with a delay of `SLOW_MS` or more that stays
-    delay_ms: int | None = None  # how late results are now; None where the source does not say when events came
-    batch_ms: int = 0  # how long a batch takes
-    busy: float = 0.0  # the share of the time in which a batch was at work
-    done_per_s: float = 0.0  # events that are done a second
-    come_per_s: float | None = None  # those that come; None where that does not follow
+    state: State = "unknown"  # `slow` keeps up too, with a constant delay of `SLOW_MS` or more
+    delay_ms: int | None = None  # the current delay of results; None if the source has no event times
+    batch_ms: int = 0  # the duration of a batch
+    busy: float = 0.0  # the share of time in which a batch was running
+    done_per_s: float = 0.0  # events processed per second
+    come_per_s: float | None = None  # events arriving per second; None if unknown
 
 
 class RecentMoments:
@@ -227,7 +227,7 @@ class RecentMoments:
         self._moments: deque[Moment] = deque(maxlen=_MOST)
 
     def add(self, batch: BatchReport, lag: int | None) -> None:
-        """Take a batch into account, with the lag after it; batches of a few seconds are one moment."""
+        """Add a batch with the lag after it; batches within a few seconds form one moment."""
         late_ms, weights = batch.latencies_ms()
         delay_ms = weighted_quantiles(late_ms, weights, [0.5])[0] if len(late_ms) else None
         moment = Moment(batch.written_ms, batch.account.events_in, 1, round(batch.duration_s * 1000), delay_ms, lag)
@@ -243,15 +243,15 @@ class RecentMoments:
             self._moments.append(moment)
 
     def latest(self) -> list[Moment]:
-        """Return them, oldest first."""
+        """Return the moments, oldest first."""
         return list(self._moments)
 
 
 def pace_of(moments: Sequence[Moment]) -> Pace:
-    """Return how a job keeps up.
+    """Judge how a job keeps up.
 
-    Only while one batch follows the other can a job fall behind, so the trend is looked for since it last had nothing
-    to do, without the batch with which that ended, whose delay was still to come.
+    A job can fall behind only while batches follow each other without a pause. So the trend covers the time since the
+    job was last idle, without the batch that ended the idle time, which had no delay yet.
     """
     busy = moments[_first_at_work(moments) :]
     at_work = busy[1:]
@@ -283,7 +283,7 @@ def _span_ms(moments: Sequence[Moment]) -> int:
 
 
 def _first_at_work(moments: Sequence[Moment]) -> int:
-    """Return the index of the moment since which one batch follows the other; one past the end if none does."""
+    """Return the index of the first moment since which batches follow without a pause; one past the end if none."""
     first = len(moments)
     for index in range(len(moments) - 1, 0, -1):
         since_ms = moments[index].time_ms - moments[index - 1].time_ms
@@ -308,8 +308,8 @@ def _figures(moments: Sequence[Moment]) -> Pace:
 class _Trend(NamedTuple):
     """How values change over time.
 
-    `first` and `now` are about where they begin and end; `slope` is per ms, the median of those of all pairs (Theil and
-    Sen); `likely` says how unlikely chance makes it, in standard deviations (Mann and Kendall).
+    `first` and `now` approximate the values at the ends; `slope` is per ms, the median over all pairs (Theil and Sen);
+    `likely` is the significance in standard deviations (Mann and Kendall).
     """
 
     first: float
@@ -318,19 +318,19 @@ class _Trend(NamedTuple):
     likely: float
 
     def grows(self, of_a_second: float) -> bool:
-        """Return whether they grow, not by chance, by `of_a_second` in all and by a twentieth of it in each second."""
+        """Return whether values grow significantly, by `of_a_second` in total and a twentieth of it per second."""
         growth = self.now - self.first
         needed = next(likely for share, likely in _LIKELY_ENOUGH if growth >= share * max(self.first, 0.0) or not share)
         is_enough = growth >= of_a_second and self.slope >= _LEAST_SLOPE * of_a_second / SECOND_MS
         return is_enough and self.likely >= needed
 
     def falls(self, of_a_second: float) -> bool:
-        """Return whether they get less, as `grows`."""
+        """Return whether values fall, by the criteria of `grows`."""
         return _Trend(self.now, self.first, -self.slope, -self.likely).grows(of_a_second)
 
 
 def _trend(moments: Sequence[Moment], what: Callable[[Moment], int | None]) -> _Trend | None:
-    """Return how a value changes over moments; None where too few of them have it."""
+    """Return the trend of a value over moments; None if too few moments have it."""
     known = [(moment.time_ms, value) for moment in moments if (value := what(moment)) is not None]
     count = len(known)
     if count < _FEWEST_OF_GROWTH:

@@ -1,6 +1,6 @@
-"""What the processes of a job hold: descriptors, threads, memory and CPU time of driver, JVM and Python workers.
+"""What a job's processes hold: descriptors, threads, memory and CPU time of driver, JVM and Python workers.
 
-Linux tells all of it in `/proc`. Elsewhere only the driver itself is looked at, and processes are listed with `ps`.
+Linux reports all of it in `/proc`. Elsewhere only the driver is measured, and `ps` lists the processes.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ PROC = Path("/proc")
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PPID, _UTIME, _STIME, _THREADS, _RSS = 1, 11, 12, 17, 21
-"""Where fields of `/proc/PID/stat` stand after the name of the process."""
+"""Positions of fields in `/proc/PID/stat` after the process name."""
 
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """What one process of a kind, `DRIVER`, `JVM` or `WORKERS`, holds at a moment; None for no limit.
+    """What a process of kind `DRIVER`, `JVM` or `WORKERS` holds at a moment; a limit of None means no limit.
 
-    `cpu_s` is the CPU time that it has taken since its start.
+    `cpu_s` is the CPU time since its start.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class ProcessUse:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of a process after its name, which may hold blanks and brackets."""
+    """Return a process's fields after its name, which may contain blanks and brackets."""
     return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -55,7 +55,7 @@ def _parents() -> dict[int, int]:
 
 
 def by_kind(uses: Iterable[ProcessUse]) -> dict[str, dict[str, int]]:
-    """Return what processes of each kind hold together, as plain data."""
+    """Sum the resources of the processes of each kind, as plain data."""
     kinds: dict[str, dict[str, int]] = {}
     for use in uses:
         kind = kinds.setdefault(use.kind, dict.fromkeys(("processes", "descriptors", "threads", "resident_bytes"), 0))
@@ -66,7 +66,7 @@ def by_kind(uses: Iterable[ProcessUse]) -> dict[str, dict[str, int]]:
 
 
 def process_tree(root: int) -> list[int]:
-    """Return a process and all that it has started, as far as they run; parents before children."""
+    """Return a process and all running descendants, parents before children."""
     children: dict[int, list[int]] = defaultdict(list)
     for pid, parent in _parents().items():
         children[parent].append(pid)
@@ -77,9 +77,9 @@ def process_tree(root: int) -> list[int]:
 
 
 def job_processes(driver: int) -> list[ProcessUse]:
-    """Return what the processes of a job hold, but for one that ends meanwhile.
+    """Measure a job's processes, skipping any that end meanwhile.
 
-    Where spark-submit has started the driver, the JVM is the driver's parent.
+    If spark-submit started the driver, the JVM is the driver's parent.
     """
     if not PROC.joinpath("self", "stat").exists():
         return [_own_use()] if driver == os.getpid() else []
@@ -120,7 +120,7 @@ def _use(pid: int, driver: int) -> ProcessUse:
 
 
 def _own_use() -> ProcessUse:
-    """Return what this process holds, where there is no `/proc`."""
+    """Measure this process without `/proc`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = resource.getrusage(resource.RUSAGE_SELF)
     return ProcessUse(
@@ -135,9 +135,9 @@ def _own_use() -> ProcessUse:
 
 
 def proportional_bytes(driver: int) -> int | None:
-    """Return how much memory the Python workers of a job hold, pages that they share counted once; None if unknown.
+    """Return the memory of a job's Python workers, counting shared pages once; None if unknown.
 
-    Linux adds it up page by page, a few ms for a worker of a gigabyte, so it is for those who ask now and then.
+    Linux sums page by page, a few ms for a worker of a gigabyte, so call this only now and then.
     """
     if not PROC.joinpath("self", "smaps_rollup").exists():
         return None

@@ -1,4 +1,4 @@
-"""What Spark reports of a query: its lag, the size of its state, what took long; and counts that stay small."""
+"""What Spark reports of a query: its lag, the size of its state, slow phases; and counters of bounded size."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ Partition = tuple[str, str]  # A topic, and the number of a partition as text
 
 
 def partitions_behind(progress: dict[str, Any]) -> dict[Partition, int] | None:
-    """Return how many messages of each partition a query has not yet taken in; None where Spark does not say."""
+    """Return how many messages of each partition are not yet read; None if Spark does not report it."""
     behind: dict[Partition, int] | None = None
     for source in progress.get("sources", ()):
         latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
@@ -40,7 +40,7 @@ def partitions_behind(progress: dict[str, Any]) -> dict[Partition, int] | None:
 
 
 def _offsets(reported: Any) -> dict[Partition, int] | None:
-    """Return offsets by topic and partition; None where these are no offsets of topics."""
+    """Return offsets by topic and partition; None if these are not offsets of topics."""
     written = json.loads(reported) if isinstance(reported, str) else reported
     if not isinstance(written, dict):
         return None
@@ -48,19 +48,19 @@ def _offsets(reported: Any) -> dict[Partition, int] | None:
     return {(topic, name): int(at) for topic, offsets in parts.items() for name, at in offsets.items()} or None
 
 
-OTHER = "other"  # Under this name everything is counted for which there was no room
+OTHER = "other"  # The name that counts everything for which there was no room
 
 
 class BoundedCounts:
-    """Counts by name and kind, for at most so many names: those that came first; all others are `OTHER`."""
+    """Counts by name and kind, for at most `most` names: the first ones to come; later ones count as `OTHER`."""
 
     def __init__(self, most: int) -> None:
-        """Begin with nothing; `most` is how many names there may be."""
+        """Start empty; `most` is the number of names."""
         self._most = most
         self._counts: dict[str, Counter[str]] = {}
 
     def add(self, name: str, counts: Mapping[str, int]) -> None:
-        """Count something under a name."""
+        """Add counts under a name."""
         is_known = name in self._counts or len(self._counts) < self._most
         self._counts.setdefault(name if is_known else OTHER, Counter()).update(counts)
 
@@ -70,50 +70,50 @@ class BoundedCounts:
 
 
 class Histogram:
-    """How often values lay between bounds, and their sum."""
+    """A histogram of values, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """Begin with nothing; a value counts for the first bound that it does not exceed."""
+        """Start empty; a value counts for the first bound that it does not exceed."""
         self._bounds = tuple(bounds)
         self._counts = [0.0] * (len(bounds) + 1)
         self._sum = 0.0
 
     def add(self, values: Iterable[tuple[float, float]]) -> None:
-        """Count values, each with how many it stands for."""
+        """Count values, each with its weight."""
         for value, weight in values:
             self._counts[bisect_left(self._bounds, value)] += weight
             self._sum += value * weight
 
     def to_json(self) -> dict[str, Any]:
-        """Return bounds, the count of each bound and of what lies beyond all, and the sum of the values."""
+        """Return bounds, the count for each bound and beyond the last, and the sum of the values."""
         return {"bounds": list(self._bounds), "counts": list(self._counts), "sum": self._sum}
 
 
-MOST_PARTITIONS = 500  # Of so many partitions the lag is told one by one; of all others together
+MOST_PARTITIONS = 500  # The partitions whose lag is reported one by one; the others are summed
 
 
 @dataclass(frozen=True)
 class QueryNews:
-    """What is known of a query at a moment."""
+    """Spark's report on a query at a moment."""
 
-    # by partition, how many messages wait to be taken in; None where Spark does not say
+    # by partition, how many messages wait; None if Spark does not report it
     behind: Mapping[Partition, int] | None = None
     is_idle: bool = False  # whether its source was asked and had nothing new
     state: Mapping[str, int] = field(default_factory=dict)  # bytes of the state store, in memory and on the disk
-    # by Spark's name, how long the phases of its latest batch took
+    # by Spark's name, the durations of its latest batch's phases
     phases_s: Mapping[str, float] = field(default_factory=dict)
-    fills: Sequence[Mapping[str, Any]] = ()  # how far the history of rules is filled in, each as `FillStatus.to_json`
-    # how many alerts were delivered to it, wait and were given up; empty where there is none
+    fills: Sequence[Mapping[str, Any]] = ()  # the progress of backfills, each as `FillStatus.to_json`
+    # how many alerts were delivered to it, wait and were given up; empty without a webhook
     webhook: Mapping[str, int] = field(default_factory=dict)
-    # `name` and `version` of the event schema of the next batch, and in `fault` why its file is not taken as it is by
-    # now; empty where it is not followed
+    # `name` and `version` of the event schema of the next batch, and in `fault` why its file is not accepted
+    # now; empty if it is not followed
     schema: Mapping[str, Any] = field(default_factory=dict)
-    # how many topics have come since the start that the source's pattern matches; None without one
+    # how many topics matching the source's pattern have appeared since the start; None without a pattern
     topics_appeared: int | None = None
 
     @classmethod
     def of(cls, progress: dict[str, Any] | None, is_idle: bool = False) -> "QueryNews":
-        """Return what Spark's report of its latest batch says; None before there is one."""
+        """Parse Spark's report on the latest batch; with None, before the first one, nothing is known."""
         if progress is None:
             return cls(is_idle=is_idle)
         phases_s = {name: took_ms / 1000 for name, took_ms in progress.get("durationMs", {}).items()}
@@ -121,7 +121,7 @@ class QueryNews:
 
     @property
     def lag(self) -> int | None:
-        """How many messages wait in all; None where that is not known."""
+        """The number of waiting messages; None if unknown."""
         return None if self.behind is None else sum(self.behind.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -137,11 +137,11 @@ NEWS_EVERY_S = 2.0
 
 
 class QueryWatch:
-    """What a query has said of itself.
+    """Follows the reports on a query.
 
     Attributes:
-        news: what it said last.
-        idle_ms: when its source last had nothing new, in ms since the epoch; None before.
+        news: the latest report.
+        idle_ms: when the source last had nothing new, in ms since the epoch; None before.
     """
 
     def __init__(self, ask: Callable[[], QueryNews]) -> None:
@@ -151,12 +151,12 @@ class QueryWatch:
         self._until_s = 0.0
 
     def look(self) -> None:
-        """Ask, unless that was a moment ago."""
+        """Ask for a report, unless the last one is recent."""
         if time.monotonic() < self._until_s:
             return
         try:
             self.news = self._ask()
-        except Exception:  # Whoever is asked may be away, for instance between two starts of a query.
+        except Exception:  # The query may be unavailable, for instance between two starts.
             self.news = QueryNews()
         if self.news.is_idle:
             self.idle_ms = epoch_ms()
@@ -171,8 +171,8 @@ _SHOWN = (
 _ORDER = ("source_order", "source", "position", "rule_id")
 _READ = [*_SHOWN, "key", "value", "source_order", "source", "position"]
 STATES = {ALERTS: "live", HELD_ALERTS: "held", SHADOW_ALERTS: "trial"}
-"""What becomes of an alert, by the output to which it goes."""
-MOST_RULES, MOST_GROUPS = 200, 200  # So many rules and groups are counted one by one
+"""What an alert counts as, by its output."""
+MOST_RULES, MOST_GROUPS = 200, 200  # The rules and groups that are counted one by one
 BATCH_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 DELAY_BOUNDS_S = (0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 _TOTALS = ("batches", "events", "malformed", "skipped", "rounded", "dead_letters", "alerts", "held_alerts")
@@ -180,12 +180,12 @@ _OUTCOMES = [field.name for field in fields(GroupAccount) if field.type is int]
 
 
 class JobCounts:
-    """The counts of a job's batches since it started."""
+    """Counters of a job's batches since it started."""
 
     def __init__(self) -> None:
         self._minute = LastMinute()
         self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
-        self._unshown: list[BatchReport] = []  # Batches that may have later ones
+        self._unshown: list[BatchReport] = []  # Batches that later ones may follow
         self._totals = Counter(dict.fromkeys(_TOTALS, 0))
         self._groups = BoundedCounts(MOST_GROUPS)
         self._rules = BoundedCounts(MOST_RULES)
@@ -200,7 +200,7 @@ class JobCounts:
         self._last_batch: dict[str, Any] | None = None
 
     def add(self, batch: BatchReport) -> None:
-        """Count a batch; they come in the order in which they were written."""
+        """Count a batch; batches come in the order in which they were written."""
         account = batch.account
         self._minute.add(batch)
         self._totals.update(batches=1, events=account.events_in, malformed=account.malformed)
@@ -263,21 +263,21 @@ class JobCounts:
         }
 
     def unshown(self) -> list[BatchReport]:
-        """Return batches that were added since the last time, and whose alerts are among the latest, oldest first.
+        """Return batches added since the last call whose alerts are among the latest, oldest first.
 
-        To show the alerts of each batch would take as long as all else here.
+        Showing the alerts of every batch would take as long as everything else here.
         """
         unshown, self._unshown = self._unshown, []
         return unshown
 
     def show(self, batch: BatchReport) -> None:
-        """Take the latest alerts of a batch into what is shown."""
+        """Add the alerts of a batch to the latest alerts shown."""
         for alert in _latest(batch.alerts, LATEST_ALERTS):
             self._alerts.appendleft(alert | {"written_ms": batch.written_ms})
 
 
 def _latest(tables: Sequence[pa.Table], most: int) -> list[dict[str, Any]]:
-    """Return the latest alerts of tables without order, at most so many, in arrival order as JSON can hold them."""
+    """Return the latest alerts of unordered tables, at most `most`, in arrival order and as JSON values."""
     rows: list[dict[str, Any]] = []
     for table in tables:
         latest = table.sort_by([(name, "ascending") for name in _ORDER]).slice(max(len(table) - most, 0))
@@ -292,7 +292,7 @@ def _latest(tables: Sequence[pa.Table], most: int) -> list[dict[str, Any]]:
 
 
 class AuditStatus:
-    """The counts of an audit, and what its query says of itself."""
+    """Counters of an audit, and the reports on its query."""
 
     def __init__(self) -> None:
         self._query = QueryWatch(QueryNews)
@@ -305,7 +305,7 @@ class AuditStatus:
 
     @contextlib.contextmanager
     def asking(self, query: Callable[[], QueryNews]) -> Iterator[None]:
-        """Ask a query every two seconds what Spark says of it, as long as the `with` lasts."""
+        """Ask a query for its report every two seconds until the `with` ends."""
         self._query = QueryWatch(query)
         thread = threading.Thread(target=self._run, name="audit status", daemon=True)
         thread.start()
@@ -323,7 +323,7 @@ class AuditStatus:
         self._last_batch = {"batch_id": batch_id, "written_ms": epoch_ms()}
 
     def on_outage(self) -> None:
-        """Count that Kafka did not answer and is tried again."""
+        """Count an outage of Kafka, which is being retried."""
         self._counts["outages"] += 1
 
     def _run(self) -> None:
@@ -332,7 +332,7 @@ class AuditStatus:
 
     @property
     def latest(self) -> dict[str, Any]:
-        """The status of now, as plain data."""
+        """The current status as plain data."""
         news = self._query.news
         return {
             "written_ms": epoch_ms(),

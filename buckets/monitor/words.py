@@ -1,6 +1,6 @@
-"""The status of a job in words: whether it runs, what is wrong with it and what to do, and how late results are.
+"""A job's status as text: whether it runs, what is wrong and how to mend it, and how late results are.
 
-It also names, once each, the files of a source that are not read while a job runs.
+Also reports, once each, the files of a source that are not read while a job runs.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from buckets.stores.store_path import StorePath
 
 Status = dict[str, Any]
 FALLS_BEHIND, CATCHES_UP, SLOW = "falls behind", "catches up", "slow"
-_WAITS = 0.5  # A job that is at work for less of the time waits for its trigger, and not for its work
+_WAITS = 0.5  # A job that is busy for a smaller share of time waits for its trigger, not for its work
 
 
 def never_ran(conf: Path, checkpoint: Path) -> str:
@@ -38,7 +38,7 @@ def never_ran(conf: Path, checkpoint: Path) -> str:
 
 
 def state_line(conf: Path, checkpoint: Path, live: Live | None, now_ms: int) -> str:
-    """Return whether the job runs, in one line, and what to do if it does not."""
+    """Describe in one line whether the job runs, and what to do if not."""
     if live is None:
         return never_ran(conf, checkpoint)
     data, state = live.data, live.state(now_ms)
@@ -57,7 +57,7 @@ def state_line(conf: Path, checkpoint: Path, live: Live | None, now_ms: int) -> 
 
 
 def remarks_on(data: Status) -> list[str]:
-    """Return what is wrong with a job that still runs, a line each."""
+    """Describe what is wrong with a running job, one line each."""
     remarks: list[str] = []
     if data["rules_fault"] and data["ended_ms"] is None:
         remarks.append(f"the rules may be out of date: {data['rules_fault']}")
@@ -73,15 +73,15 @@ def remarks_on(data: Status) -> list[str]:
 
 
 def schema_news(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a job says of its event schema, as `QueryNews.schema`; empty of a status that says nothing of it."""
+    """Return what a job reports about its event schema, as `QueryNews.schema`; empty if the status has nothing."""
     news: Mapping[str, Any] = data.get("query", {}).get("schema", {})
     return news
 
 
 def faults_of(conf: Path, checkpoint: Path, live: Live, now_ms: int) -> list[str]:
-    """Return what is wrong with a job, a line each: that it has failed, what it says itself, and that it falls behind.
+    """Describe a job's faults, one line each: its failure, its own reports, and falling behind.
 
-    Of a job that keeps up and is slow nothing is wrong; `pace_line` says it.
+    A slow job that keeps up has no fault; `pace_line` describes it.
     """
     failed = [state_line(conf, checkpoint, live, now_ms)] if live.has_failed(now_ms) else []
     behind = [pace_line(live.data)] if pace_state(live.data) == FALLS_BEHIND else []
@@ -89,13 +89,13 @@ def faults_of(conf: Path, checkpoint: Path, live: Live, now_ms: int) -> list[str
 
 
 def pace_state(data: Mapping[str, Any]) -> str:
-    """Return how a job keeps up, as `Pace.state`; `unknown` also of one that has ended."""
+    """Return how a job keeps up, as `Pace.state`; `unknown` if it has ended."""
     pace = data.get("pace")
     return "unknown" if pace is None or data["ended_ms"] is not None else str(pace["state"])
 
 
 def pace_line(data: Mapping[str, Any]) -> str:
-    """Say that a job falls behind, catches up or is slow though it keeps up, with what to do; empty for none of it."""
+    """Describe a job that falls behind, catches up, or is slow though it keeps up, with a remedy; otherwise empty."""
     state = pace_state(data)
     if state not in (FALLS_BEHIND, CATCHES_UP, SLOW):
         return ""
@@ -120,29 +120,29 @@ def pace_line(data: Mapping[str, Any]) -> str:
 
 
 def quantiles_text(times_ms: dict[str, int] | None) -> str:
-    """Return quantiles of times in one line; nothing where there are none."""
+    """Return quantiles of times in one line; empty if there are none."""
     return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in (times_ms or {}).items())
 
 
 def clock_text(time_ms: int) -> str:
-    """Return a time of day, with its date unless that is today."""
+    """Return a time of day, with the date unless it is today."""
     return time_text(time_ms).removeprefix(f"{day_text(epoch_ms() // DAY_MS)} ")
 
 
 LOOK_EVERY_S, LOOK_INTO_STORE_EVERY_S = 10.0, 60.0
-_LOOK_SHARE = 20  # Looking takes at most one part in so many of the time, however many files there are
-_SETTLED_MS = 60_000  # A hidden file that has not changed for so long is no longer being written
+_LOOK_SHARE = 20  # The inverse of the share of time spent looking, however many files there are
+_SETTLED_MS = 60_000  # A hidden file that has not changed for this long is no longer being written
 
 
 class Taken(NamedTuple):
-    """A file that Spark has taken: when it had been modified then, as `modified_ms` says it, and in which batch."""
+    """A file taken by Spark: its modification time then, as in `modified_ms`, and the batch."""
 
     modified_ms: int
     batch: int
 
 
 class TakenFiles:
-    """Spark's list of the files that a query has taken, read on as it grows."""
+    """Spark's list of the files that a query has taken, read incrementally."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._folder = checkpoint / "sources" / "0"
@@ -151,11 +151,11 @@ class TakenFiles:
         self.files: dict[str, Taken] = {}
 
     def read(self) -> None:
-        """Read what has been written since."""
+        """Read new entries."""
         lists = [file for file in self._folder.glob("[0-9]*") if file.suffix in ("", ".compact")]
         numbered = ((int(file.stem), file) for file in lists if file.stem.isdecimal())
         newer = sorted((entry for entry in numbered if entry[0] > self._last), key=lambda entry: entry[0])
-        # A list that holds all earlier ones stands for them, and they may be gone.
+        # A compacted list replaces all earlier ones, which may be gone.
         whole = [number for number, file in newer if file.suffix == ".compact"]
         for number, file in newer:
             if number >= max(whole, default=-1):
@@ -167,7 +167,7 @@ class TakenFiles:
                 self._last = number
 
     def ended(self) -> int:
-        """Return the number of the last batch that has ended, -1 for none; right as long as nothing runs."""
+        """Return the last ended batch, -1 for none; accurate while nothing runs."""
         commits = [int(file.name) for file in self._commits.glob("[0-9]*") if file.name.isdecimal()]
         if not commits:
             return -1
@@ -176,10 +176,10 @@ class TakenFiles:
 
 
 class FileWatch:
-    """Names the files of a source that are not read, while a job runs; a context manager."""
+    """Reports the files of a source that are not read while a job runs; a context manager."""
 
     def __init__(self, folder: Path, subfolders: bool, checkpoint: Path, say: Callable[[str], None]) -> None:
-        """Begin with nothing said; a line is said for each file that is not read."""
+        """Report nothing yet; `say` receives a line for each unread file."""
         in_store = isinstance(folder, StorePath)
         self._folder = folder if in_store else Path(os.path.normpath(folder))  # as Spark writes it
         self._look_every_s = LOOK_INTO_STORE_EVERY_S if in_store else LOOK_EVERY_S
@@ -192,11 +192,11 @@ class FileWatch:
 
     @property
     def not_read(self) -> int:
-        """How many files have been named."""
+        """The number of files reported."""
         return len({path for path, _ in self._named})
 
     def __enter__(self) -> Self:
-        """Name what is not read from the start, and go on to look; before the query starts."""
+        """Report unread files, and keep looking; call this before the query starts."""
         self._taken.read()
         ended = self._taken.ended()
         for path, taken in self._taken.files.items():
@@ -207,7 +207,7 @@ class FileWatch:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Look a last time; what a query that has done all there was has left, is named too."""
+        """Look a last time; report what a query that has processed everything has left out."""
         self._closing.set()
         self._thread.join()
         self._look(settled_ms=0)
@@ -225,16 +225,16 @@ class FileWatch:
             pause_s = max(self._look_every_s, _LOOK_SHARE * (time.monotonic() - began_s))
 
     def _look(self, settled_ms: int) -> None:
-        """Name what is passed over and has not changed for so long, and what has changed since it was taken.
+        """Report files that were passed over and have been stable this long, and files that changed once taken.
 
-        What is renamed or removed while one looks is seen the next time, and so is all that a store does not tell.
+        Files renamed or removed during the look are seen next time, as is anything that a store does not list.
         """
         now_ms = epoch_ms()
         with contextlib.suppress(OSError, ValueError):
             self._taken.read()
         with contextlib.suppress(OSError):
             for path, reason in passed_over(self._folder, self._subfolders):
-                # An object of a store is not there before it is whole.
+                # An object of a store appears only when it is complete.
                 changed_ms = 0 if isinstance(path, StorePath) else modified_ms(path)
                 if changed_ms is not None and now_ms - changed_ms >= settled_ms:
                     self._name(path, reason)
@@ -250,15 +250,15 @@ class FileWatch:
 
 
 class TimeNotes:
-    """Tells of times in another unit than the declared in the first batch, and of clocks that are not clear."""
+    """Reports ambiguous clocks and, from the first batch, event times in another unit than declared."""
 
     def __init__(self, declared: EventTime, say: Callable[[str], None]) -> None:
-        """Tell nothing yet; `declared` is the time of the event schema, as its file has it."""
+        """Report nothing yet; `declared` is the time field as the event schema's file has it."""
         self._declared, self._say = declared, say
         self._is_checked, self._told = False, set[str]()
 
     def take(self, account: BatchAccount) -> None:
-        """Look at a batch, before it is written."""
+        """Examine a batch before it is written."""
         counts = account.facts.times
         if not self._is_checked and counts:
             self._is_checked = True

@@ -1,1 +1,1 @@
-"""What is looked at before a job starts: nothing here starts or writes anything."""
+"""Checks before a job starts; they start and write nothing."""

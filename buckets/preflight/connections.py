@@ -1,4 +1,4 @@
-"""Opens each thing that a job connects to and looks at it, with short time-outs; nothing is written."""
+"""Open each thing that a job connects to and check it, with short time-outs; nothing is written."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ from buckets.stores.store_path import StorePath
 
 
 def check_registry(job: Job, settings: RegistrySettings) -> str:
-    """Look for the fields that are needed in what the registry has for values and keys; return what it says."""
+    """Check that the registry's schemas for values and keys contain the needed fields; describe the result."""
     source = job.settings.source
     registry, output = Registry(settings, pauses_s=()), job.settings.output
     if output.format != "json":
@@ -94,7 +94,7 @@ def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> s
 
 
 def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
+    """Return the fields of a schema, and the declared ones found in it, including inside an envelope."""
     from buckets.events.avro.avro_events import NO_VALUES, leaves, record_type
 
     wanted = fields_in(job, part)
@@ -112,7 +112,7 @@ def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Se
 
 
 def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the fields of the message of a schema that has most of those that are declared, and these, by any name."""
+    """Return the fields of the schema's best matching message, and the declared ones in it, by name or number."""
     from buckets.events.protobuf.proto_schema import messages_of, read_schema
     from buckets.events.protobuf.wanted import wanted_fields
 
@@ -134,7 +134,7 @@ def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tupl
 
 
 def _names_in_rows(schema: WriterSchema) -> list[str]:
-    """Return the fields of the rows of a database, of whose changes a schema is; none where it has no rows."""
+    """Return the columns of the database rows in a change-event schema; empty for other schemas."""
     if schema.kind == AVRO:
         from buckets.events.avro.avro_events import imported_fields as avro_fields
         from buckets.events.avro.avro_type import read_schema as read_avro
@@ -151,16 +151,16 @@ def _names_in_rows(schema: WriterSchema) -> list[str]:
     return [field.name for field in fields_of_rows(fields)]
 
 
-_ROWS_LOOKED_AT = 1000  # Rows of a source of which times are looked at
+_ROWS_LOOKED_AT = 1000  # The rows of a source whose times are checked
 ANSWER_WITHIN_S = 5.0  # How long brokers may take to answer
 _FILES_LOOKED_AT = 5
 
 
-_Look = tuple[str, str, Callable[[], str]]  # A thing, where it is, and what looks at it
+_Look = tuple[str, str, Callable[[], str]]  # A thing, its place, and its check
 
 
 def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = lambda thing: None) -> Iterator[Answer]:
-    """Look at all that a valid configuration names; topics only where a broker has answered."""
+    """Check everything that a valid configuration names; topics only if a broker has answered."""
     for thing, where, look in _looks(path, job):
         on_thing(thing)
         try:
@@ -172,7 +172,7 @@ def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = la
 
 
 def _looks(path: Path, job: Job) -> Iterator[_Look]:
-    """Yield the things, each when the one before has been looked at."""
+    """Yield the things to check, each once the previous one has been checked."""
     settings = job.settings
     match settings.source:
         case FileSource() as source:
@@ -212,13 +212,13 @@ def _source_files(path: Path, job: Job, source: FileSource) -> str:
     try:
         told = _looked_at(next(arrivals, None), job, f"events {begun}")
     except BucketsError:
-        open_event_file(begun, job.event_schema, source.file_format)  # Says how a file is laid out, if that is why.
+        open_event_file(begun, job.event_schema, source.file_format)  # Explains the file's layout, if that is why.
         raise
     return "; ".join([counted(len(files), "file"), *gone, *told])
 
 
 def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
-    """Say which fields that rules need none of some files has."""
+    """Describe which fields that rules need are in none of some files."""
     opened, faults = list[EventFile](), list[MissingColumn]()
     for file in files[:_FILES_LOOKED_AT]:
         try:
@@ -226,7 +226,7 @@ def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
         except MissingColumn as error:
             faults.append(error)
         except BucketsError:
-            continue  # A job makes dead letters of what cannot be read.
+            continue  # A job turns unreadable rows into dead letters.
     if faults and not opened:
         raise faults[0]
     gone = lacking(opened, job.event_schema, first_rule_set(job.rules).named_fields) if opened else ""
@@ -234,7 +234,7 @@ def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
 
 
 def _looked_at(rows: pa.RecordBatch | None, job: Job, origin: str) -> list[str]:
-    """Look at the first rows of a source, and return what is told of their times."""
+    """Check the first rows of a source, and return remarks about their times."""
     if rows is None:
         return []
     rows = rows.slice(0, _ROWS_LOOKED_AT)
@@ -331,7 +331,7 @@ def _check_tables(folder: Path) -> None:
 
 
 def _check_writable(setting: str, path: Path) -> None:
-    """See that a folder, or the first one above it that is there, may be written to; of a store that it answers."""
+    """Check that a folder, or its first existing parent, is writable; for a store that it answers."""
     if isinstance(path, StorePath):
         path.exists()
         return
@@ -369,7 +369,7 @@ def _kafka(job: Job, kafka: KafkaSettings) -> Iterator[_Look]:
 
 
 def _topics_found(job: Job, kafka: KafkaSettings) -> str:
-    """See that the source's pattern matches topics, and that all that it has found before are there."""
+    """Check that the source's pattern matches topics, and that all that it found before still exist."""
     guard = TopicGuard(kafka, job.checkpoint, TopicSelection(pattern=job.settings.source.topic_pattern))
     found = guard.find()
     guard.check()

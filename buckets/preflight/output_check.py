@@ -1,4 +1,4 @@
-"""Whether the tables that lie in a job's output folder are the job's own, and can hold its values."""
+"""Check that the tables in a job's output folder are the job's own, and can hold its values."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from buckets.outputs.columns import ALERTS, BATCHES, EVALUATIONS, TABLES
 
 
 def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | None) -> None:
-    """Refuse an output folder that is not of the checkpoint, or in which a table is gone that batches have filled."""
+    """Refuse an output folder of another checkpoint, or one that lacks a table which batches have filled."""
     if not folder.is_of(identity) and identity is not None and checkpoint.batches.newest() is not None:
         message = (
             f"output.path {folder.path} does not hold the results so far of checkpoint {checkpoint.path}; "
@@ -43,7 +43,7 @@ def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | No
 
 
 def check_digits(folder: Path, schema: EventSchema, setting: str = "output.path") -> None:
-    """Refuse a schema whose values have more digits than the tables that are there, as the first start made them."""
+    """Refuse a schema whose values have more digits than the existing tables, as the first start created them."""
     if not is_made(folder / ALERTS):
         return
     stored = pa.schema(open_table(folder / ALERTS).schema().to_arrow()).field("value").type

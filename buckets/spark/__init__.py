@@ -50,7 +50,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Import what is for DataFrames when it is first asked for: workers of a job do without it."""
+        """Import the DataFrame API only when it is first used: a job's workers run without it."""
         if name not in __all__:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)

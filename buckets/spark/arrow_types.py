@@ -1,4 +1,4 @@
-"""Types of Spark as Arrow's, and back: the same with each version of pyspark, whose defaults differ."""
+"""Convert between Spark and Arrow types identically under every version of pyspark, although their defaults differ."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +9,7 @@ from pyspark.sql.pandas import types
 from pyspark.sql.types import DataType, StructType
 
 _IN_UTC = {"timezone": "UTC"} if "timezone" in signature(types.to_arrow_type).parameters else {}
-"""Times are in UTC, which is 4.1's default."""
+"""Timestamps are in UTC, the default of 4.1."""
 
 to_arrow_type: Callable[[DataType], pa.DataType] = partial(types.to_arrow_type, **_IN_UTC)  # type: ignore[arg-type]
 to_arrow_schema: Callable[[StructType], pa.Schema] = partial(types.to_arrow_schema, **_IN_UTC)  # type: ignore[arg-type]

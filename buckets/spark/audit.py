@@ -1,7 +1,7 @@
 """The audit: a second query that keeps the topics, and the transactions themselves, as Delta tables.
 
-All topics are read by one Kafka source. Tasks read the messages of a batch into rows, in one job; the driver writes
-them (`buckets.audit.writer`).
+One Kafka source reads all topics. Tasks convert a batch's messages to rows, in one Spark job; the driver writes the
+rows (`buckets.audit.writer`).
 """
 
 import contextlib
@@ -49,12 +49,12 @@ from buckets.spark.stall import give_up
 
 
 def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSettings, tables: Iterable[Table]) -> None:
-    """Make the tables that are not there yet, constraints in the same commit."""
+    """Create the tables that do not exist yet, with their constraints in the same commit."""
 
     def make(table: Table) -> None:
         properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
         properties |= retention(settings.keep_versions)
-        # Delta compares the location with its own form of it, which has no `..` in it.
+        # Delta compares the location with its normalised form, which contains no `..`.
         escaped = str((folder.tables / table.name).resolve()).replace("`", "``")
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS delta.`{escaped}` ({', '.join(map(_column_sql, table.columns))}) USING delta "
@@ -77,46 +77,46 @@ def _literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-MESSAGES_A_BATCH = 100_000  # The most that one batch takes: all of it passes through the driver
+MESSAGES_A_BATCH = 100_000  # The most messages in a batch: all of them pass through the driver
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What is kept, where, and how often."""
+    """What an audit keeps, where, and how often it runs."""
 
-    kafka: KafkaSettings  # how Kafka is reached
+    kafka: KafkaSettings  # how to reach Kafka
     topics: Mapping[str, str]  # by topic, the name of its table
     selection: TopicSelection  # which topics are read
     folder: AuditFolder  # checkpoint and tables
     settings: AuditSettings  # how often tables are written, and how they are kept short
-    identity: str  # of the checkpoint; with a batch's number it makes a write happen once
-    guard: TopicGuard  # sees that the topics are still the same
-    job: JobSettings  # whose topics they are
-    tables: Mapping[str, Table]  # those that are kept, by name
+    identity: str  # of the checkpoint; with a batch's number it makes each write happen once
+    guard: TopicGuard  # checks that the topics are still the same
+    job: JobSettings  # the settings of the topics' job
+    tables: Mapping[str, Table]  # the tables to keep, by name
 
 
 @dataclass(frozen=True)
 class AuditListener:
-    """What is told of an audit while it runs."""
+    """Callbacks of a running audit."""
 
-    # called after each batch with its number, what became of its messages, and how long it took, in s
+    # called after each batch with its number, what happened to its messages, and its duration in s
     on_batch: Callable[[int, WrittenMessages, float], None] = lambda batch_id, written, duration_s: None
-    # called when Kafka or a store does not answer and is waited for
+    # called during an outage of Kafka or a store
     on_outage: Callable[[Outage], None] = lambda outage: None
-    say: Callable[[str], None] = lambda line: None  # told a line when a start is tried again
-    # called when the query fails in the background; the end of `audit_beside` raises the same
+    say: Callable[[str], None] = lambda line: None  # receives a line when a start is retried
+    # called when the query fails in the background; the end of `audit_beside` raises the same error
     on_failure: Callable[[Exception], None] = lambda error: None
-    # told if the lease of a checkpoint in a store is lost; must see that nothing more is written
+    # called if the lease of a checkpoint in a store is lost; must ensure that nothing more is written
     on_lost: Callable[[LostLease], None] = give_up
 
 
 def prepare_audit(
     job: Job, new_topic: Callable[[str], None] | None = None, say: Callable[[str], None] = lambda line: None
 ) -> Audit:
-    """Check checkpoint, folder and topics of an audit, and take checkpoint and folder for it.
+    """Check an audit's checkpoint, folder and topics, and claim the checkpoint and the folder for it.
 
-    `new_topic` is told what is done about topics that were created again, which are refused without it, and `say` that
-    a topic has appeared that the source's pattern matches.
+    `new_topic` receives a line about each topic that was created again; without it such topics are refused. `say`
+    receives a line when a new topic matches the source's pattern.
     """
     settings, kafka = audit_settings(job), job.settings.kafka
     assert kafka is not None
@@ -141,10 +141,10 @@ def prepare_audit(
 
 
 class AuditQuery:
-    """A query that keeps topics as tables; run to its end, or beside something else."""
+    """A query that keeps topics as tables, run to its end or in the background."""
 
     def __init__(self, spark: SparkSession, audit: Audit, listener: AuditListener) -> None:
-        """Make the tables that are not there yet."""
+        """Create the tables that do not exist yet."""
         self._spark, self._audit, self._listener = spark, audit, listener
         self._topics = dict.fromkeys(audit.guard.topics, TRANSACTIONS) | dict(audit.topics)
         self._reader = self._new_reader()
@@ -162,7 +162,7 @@ class AuditQuery:
         self._writer = AuditWriter(audit.folder.tables, audit.identity, audit.tables.values(), self._upkeep)
 
     def _new_reader(self) -> MessageReader:
-        """Return what reads the messages of the topics that are known now."""
+        """Return a reader for messages of the topics known now."""
         by_topic = {topic: self._audit.tables[name] for topic, name in self._topics.items()}
         binary, written_in, registry = None, self._audit.job.output.format, self._audit.kafka.registry
         if written_in != "json":
@@ -179,14 +179,14 @@ class AuditQuery:
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
         started_s = time.perf_counter()
-        new = self._audit.guard.begin_batch(batch_id)  # Topics that the pattern has found since the last batch
+        new = self._audit.guard.begin_batch(batch_id)  # Topics found by the pattern since the last batch
         if new:
             self._topics |= dict.fromkeys(new, TRANSACTIONS)
             self._audit.folder.keep_topics(self._topics)
             self._reader = self._new_reader()
         named = {"timestamp": PUBLISHED_AT, "timestampType": TIMESTAMP_TYPE}
         messages = messages.withColumnsRenamed(named).select(MESSAGE_COLUMNS.names)
-        # One task a core, not one a partition of each topic.
+        # One task per core, not one per partition of each topic.
         messages = messages.coalesce(self._spark.sparkContext.defaultParallelism)
         read = messages.mapInArrow(self._reader, self._read_columns).toArrow()
         self._audit.guard.check()
@@ -194,7 +194,7 @@ class AuditQuery:
         self._listener.on_batch(batch_id, written, time.perf_counter() - started_s)
 
     def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Run as `Running.run_until_interrupt` does; `once`: do what is there, and end."""
+        """Run as `Running.run_until_interrupt` does; with `once`, process what is available and end."""
         with self._locked(), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
@@ -203,7 +203,7 @@ class AuditQuery:
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
-        """Run it in the background until the end of the `with`, and take what has come to the topics since."""
+        """Run in the background until the `with` ends, then process what has reached the topics meanwhile."""
         failures: list[Exception] = []
 
         def work() -> None:
@@ -227,7 +227,7 @@ class AuditQuery:
             Running(self._begin, self._run_batch, self._patience).run(None)
 
     def news(self) -> QueryNews:
-        """Return what Spark says of the query, as of its latest batch."""
+        """Return Spark's report on the query's latest batch."""
         return QueryNews() if self._query is None else news_of(self._query)
 
 
@@ -235,10 +235,10 @@ class AuditQuery:
 def audit_beside(
     spark: SparkSession, job: Job, listener: AuditListener, new_topic: Callable[[str], None] | None = None
 ) -> Iterator[AuditQuery]:
-    """Run the audit of a job beside something else; after the `with` the tables hold all that the topics held.
+    """Run a job's audit in the background; after the `with` the tables hold everything that the topics held.
 
-    Where the `with` ends with an exception, such as an interrupt, the audit ends after the batch that is running; its
-    next start goes on from there.
+    If the `with` ends with an exception, such as an interrupt, the audit ends after its current batch, and its next
+    start continues from there.
     """
     query = AuditQuery(spark, prepare_audit(job, new_topic, listener.say), listener)
     with query.beside():

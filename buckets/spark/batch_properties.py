@@ -1,7 +1,7 @@
-"""How rules and terms reach the tasks of a batch: as local properties of the Spark job, set on the driver in advance.
+"""How rules and terms reach the tasks of a batch: as local properties of the Spark job, which the driver sets first.
 
-They travel with every task of the batch, stateless and stateful, so that all of them see the same, and the next batch
-may see the next. Of lists only the versions travel; tasks read them from the checkpoint.
+They travel with every task of the batch, stateless or stateful, so all tasks see the same values while the next batch
+may see others. Of lists only the versions travel; tasks read the lists from the checkpoint.
 """
 
 import json
@@ -24,7 +24,7 @@ from buckets.stores.location import location
 RULES, LISTS, TERMS = "buckets.ruleSet", "buckets.lists", "buckets.terms"
 FILLS, SPILL = "buckets.fills", "buckets.spill"
 Takes = Mapping[int, tuple[int, int | None, int]]
-"""By the number of a fill: how many chunks of it there are, in all if that is known, and how many rows to take."""
+"""Per fill number: how many chunks exist, how many there will be in total if known, and how many rows to take."""
 
 
 def set_batch(
@@ -35,10 +35,10 @@ def set_batch(
     fills: Takes,
     spill: tuple[Path, int],
 ) -> None:
-    """Send what tasks need to know of a batch along with the jobs that this thread starts next.
+    """Attach what the tasks of a batch need to the Spark jobs that this thread starts next.
 
-    Lists are a checkpoint and versions by name; `spill` is a folder for payloads that are too large for the driver, and
-    how many bytes of all may come to it.
+    `lists` is the checkpoint and the version of each list by name; `spill` is the folder for payloads too large for the
+    driver, and the bytes that the driver can take from all tasks together.
     """
     properties = {
         RULES: rule_set,
@@ -47,12 +47,12 @@ def set_batch(
         FILLS: json.dumps(list(fills.items())),
         SPILL: json.dumps([str(spill[0]), spill[1]]),
     }
-    # One call of the JVM, and not five
+    # One JVM call instead of five
     state_tasks(context, "setProperties")(context._jsc, "\0".join(chain.from_iterable(properties.items())))
 
 
 def spill_of_task() -> tuple[Path, int]:
-    """Return where the payloads go that are too large for the driver, and how much may come to it."""
+    """Return the folder for payloads too large for the driver, and the bytes that the driver can take in total."""
     folder, driver_bytes = json.loads(_of_task(SPILL))
     return location(folder), driver_bytes
 
@@ -74,7 +74,7 @@ def lists_of_task() -> Lists:
 
 
 def sources_of_task(shard: int) -> FillSources:
-    """Return where the history comes from of what is being filled, for a shard of the batch of the running task."""
+    """Return where a shard reads the history for running fills, in the batch of the running task."""
     taken: list[tuple[int, tuple[int, int | None, int]]] = json.loads(_of_task(FILLS))
     if not taken:
         return NO_SOURCES

@@ -1,4 +1,4 @@
-"""Explains in one line what goes wrong in Spark with an object store or with Kafka."""
+"""Explain failures of Spark with an object store or Kafka in one line."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ _OF_CLIENT = re.compile(
     r"(?:awssdk|fs\.s3a)\S*(?:SdkClientException|ClientIOException|Status500|Throttled|Timeout|ConnectException)"
     r"|s3a.*\b(?:Status Code: 5\d\d|Connection re(?:fused|set)|Premature end|EOFException|NoHttpResponse)"
 )
-"""What Spark's client of S3 says of a server that does not answer, or not as it should."""
+"""What Spark's S3 client reports when a server does not answer, or answers wrongly."""
 _REASON = re.compile(r"\bon s3a://\S+: (?:[\w.$]+: )*(.+)")
-"""What it says of the request, behind the place and the kinds of errors."""
+"""The reason in such a report, after the path and the exception names."""
 
 
 def explain_store(text: str) -> StoreAway | None:
-    """Put a failure of Spark into one line; None where no store has a part in it."""
+    """Explain a failure of Spark in one line; None if no store is involved."""
     ours = _IN_TASK.search(text)
     if ours is not None:
         return StoreAway(ours[1].strip())
@@ -41,7 +41,7 @@ def explain_store(text: str) -> StoreAway | None:
 
 @contextmanager
 def java_in_one_line() -> Iterator[None]:
-    """Report in one line what Java says of something that is opened at the start of a query."""
+    """Report in one line Java's errors about something that is opened when a query starts."""
     try:
         yield
     except Py4JJavaError as error:
@@ -80,7 +80,7 @@ def patience_of(
     say: Callable[[str], None],
     guard: TopicGuard | None = None,
 ) -> Patience:
-    """Return what the queries of a job wait for, and for how long; `guard` has the topics that they read."""
+    """Return what a job's queries wait for, and for how long; `guard` watches the topics that they read."""
     kafka = settings.kafka
 
     def explain(text: str) -> BucketsError | None:
@@ -88,7 +88,7 @@ def patience_of(
         if of_store is not None or kafka is None:
             return of_store
         if guard is not None and (_has(text, _GONE) or _has(text, _LOST)):
-            # Messages may be missing because their topic is another one now.
+            # Messages may be missing because their topic was created again.
             try:
                 guard.check()
             except NewTopic as error:
@@ -110,7 +110,7 @@ def patience_of(
 
 
 def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
-    """Put a failure of a query into one line; None where neither Kafka nor its schema registry has a part in it."""
+    """Explain a query's failure in one line; None if neither Kafka nor its schema registry is involved."""
     at = f"kafka {kafka.bootstrap_servers}"
     registry = _REGISTRY_AWAY.search(text)
     if registry is not None:

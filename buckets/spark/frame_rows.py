@@ -1,9 +1,9 @@
-"""Rows of a DataFrame as arrivals: the columns that travel to Python, and the order in which their rows count.
+"""Rows of a DataFrame as arrivals: the columns that are sent to Python, and the arrival order of the rows.
 
-Order and identity of an event are `source_order`, `source` and `position`. Of a table that is a job's source the first
-and the last are the column that has its order. Of any stream, `source_order` is the first column of the order if that
-is a number, and the others are a text that sorts as they do; `position` has the last bits of the last number, so that
-there are few texts, and behind them the place of the row, which no other row of the batch has.
+An event's order and identity are `source_order`, `source` and `position`. For a table that is a job's source,
+`source_order` and `position` are its order column. For any other stream, `source_order` is the first order column if
+that is an integer; `source` is a text that sorts like the remaining columns. `position` holds the low bits of the last
+integer, which keeps the number of different texts small, and below them the row's place, unique within the batch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,17 +38,17 @@ from buckets.events.parquet_rows import as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
 from buckets.spark.arrow_types import from_arrow_type, to_arrow_schema, to_arrow_type
 
-SLICE_ROWS = 100_000  # Rows of a slice, at most
-_SLICE_BYTES = 128 << 20  # Bytes of its rows, at most and about, whatever the size of a value
-ROW = "row"  # A column of arrivals that holds the whole rows, where they are wanted beside features
-_PLACE_BITS, _ROW_BITS = 43, 27  # Of a position: the place of a row, which is the number of its task, and its own there
-_LAST_BITS = 63 - _PLACE_BITS  # and of the last number of the order
+SLICE_ROWS = 100_000  # The most rows in a slice
+_SLICE_BYTES = 128 << 20  # About the most bytes in its rows, however large single values are
+ROW = "row"  # The column of arrivals that holds whole rows, if they are wanted beside features
+_PLACE_BITS, _ROW_BITS = 43, 27  # Bits of a position: the place (task number and row number), and the row number
+_LAST_BITS = 63 - _PLACE_BITS  # and the bits of the last order number
 _PLACES = (1 << _PLACE_BITS) - 1
 UInt64s = npt.NDArray[np.uint64]
 
 
 def slices(batches: Iterable[pa.RecordBatch], most: int = SLICE_ROWS) -> Iterator[pa.Table]:
-    """Yield the rows of a partition, at most so many and about `_SLICE_BYTES` at once."""
+    """Yield the rows of a partition in tables of at most `most` rows and about `_SLICE_BYTES`."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -64,18 +64,18 @@ def slices(batches: Iterable[pa.RecordBatch], most: int = SLICE_ROWS) -> Iterato
 
 
 def numbered_names(count: int) -> list[str]:
-    """Return names of columns on their way: Spark finds them by name there, and not those with a point or twice."""
+    """Return temporary column names: Spark cannot address columns by duplicate names or names with a dot."""
     return [f"c{number}" for number in range(count)]
 
 
 def beside_rows(rows: pa.Table, more: pa.Table) -> pa.Table:
-    """Return rows with more columns beside them, under names of columns on their way."""
+    """Append columns to rows, under temporary names."""
     columns = [*rows.columns, *more.columns]
     return pa.table(columns, names=numbered_names(len(columns)))
 
 
 def in_utc(rows: pa.Table) -> pa.Table:
-    """Return rows whose times are written as in UTC, not as in the time zone of the session."""
+    """Return rows with timestamps in UTC instead of the session's time zone."""
     for index, field in enumerate(rows.schema):
         if ", tz=" in str(field.type) and ", tz=UTC]" not in str(field.type):
             kind = to_arrow_type(from_arrow_type(field.type))
@@ -84,7 +84,7 @@ def in_utc(rows: pa.Table) -> pa.Table:
 
 
 class Places(NamedTuple):
-    """The order of rows."""
+    """The arrival order of rows."""
 
     order: pa.Array  # int64, `source_order`
     position: pa.Array  # int64
@@ -93,13 +93,13 @@ class Places(NamedTuple):
 
 
 Arrange = Callable[[Sequence[pa.Array], int], Places]
-"""Given the columns of the order and how many rows of the task came before, says where rows stand."""
+"""Takes the order columns and the number of rows that the task has read before; returns the places of these rows."""
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _MOMENTS = (DateType, TimestampType, TimestampNTZType)
 
 
 def order_number(column: Column, kind: DataType) -> Column | None:
-    """Return a column as an integer that orders rows as it does, moments in microseconds; None of other types."""
+    """Return a column as an integer with the same order, timestamps in microseconds; None for other types."""
     if isinstance(kind, _MOMENTS):
         return F.unix_micros(column.cast(TimestampType()))
     if isinstance(kind, DecimalType) and kind.scale == 0:
@@ -108,14 +108,14 @@ def order_number(column: Column, kind: DataType) -> Column | None:
 
 
 def by_number(orders: Sequence[pa.Array], first: int) -> Places:
-    """Arrange rows by one number, which is their order and their position."""
+    """Arrange rows by one integer, which is both their order and their position."""
     (numbers,) = orders
     known = numbers.fill_null(0)
     return Places(known, known, None, numbers.is_null().to_numpy(zero_copy_only=False))
 
 
 def by_place(orders: Sequence[pa.Array], first: int) -> Places:
-    """Arrange rows by several columns, of which a hash may be the last, so that each has a position of its own."""
+    """Arrange rows by several columns, the last of which may be a hash, and give each row its own position."""
     missing = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in orders])
     keys = [
         column.fill_null(0) if pa.types.is_integer(column.type) else column.cast(pa.string()).fill_null("")
@@ -140,7 +140,7 @@ def by_place(orders: Sequence[pa.Array], first: int) -> Places:
 
 
 def _unsigned(numbers: pa.Array) -> UInt64s:
-    """Return integers as ones from 0 that sort as they do."""
+    """Return int64 values as uint64 values with the same order."""
     unsigned: UInt64s = numbers.to_numpy().view(np.uint64) ^ np.uint64(1 << 63)
     return unsigned
 
@@ -152,7 +152,7 @@ def _digits(numbers: UInt64s) -> pa.Array:
 
 
 def _sortable(key: pa.Array, is_last: bool) -> pa.Array:
-    """Return a text that sorts as a key does, also with others behind it."""
+    """Return a text that sorts like a key, even when other texts are appended to it."""
     if not pa.types.is_string(key.type):
         return _digits(_unsigned(key))
     if is_last:
@@ -162,7 +162,7 @@ def _sortable(key: pa.Array, is_last: bool) -> pa.Array:
 
 
 def column_at(name: str, frame: DataFrame) -> Column:
-    """Return a column, or the field to which its name is the path; of structs in a list, all of theirs."""
+    """Return a column, or the struct field at a path; for structs in a list, the field of each element."""
     if name in frame.columns:
         return F.col(quoted(name))
     array = array_path(name)
@@ -178,19 +178,19 @@ def _stepped(column: Column, steps: Sequence[Step]) -> Column:
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as SQL has it."""
+    """Return a column name quoted for SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
 @dataclass(frozen=True)
 class FrameArrivals:
-    """Brings what travels of a DataFrame into the form of `buckets.events.arrivals`, in the tasks."""
+    """Converts the travelling columns of a DataFrame to arrivals (`buckets.events.arrivals`), inside the tasks."""
 
-    fields: Mapping[str, int]  # by field of events, the number of its column
-    whole: int  # how many columns of the DataFrame there are, which come first
-    orders: int  # how many columns the order has, which come last
-    arrange: Arrange  # what arranges rows by these
-    what: str  # what the order is, in words
+    fields: Mapping[str, int]  # field name to the number of its column
+    whole: int  # how many columns of the DataFrame come first
+    orders: int  # how many order columns come last
+    arrange: Arrange  # computes places from the order columns
+    what: str  # the order, in words
     has_rows: bool  # whether whole rows are wanted beside features
 
     def __call__(self, batches: Iterable[pa.RecordBatch], schema: EventSchema) -> Iterator[pa.RecordBatch]:
@@ -220,9 +220,9 @@ class FrameArrivals:
 def travelling(
     frame: DataFrame, order: Sequence[Column], schema: EventSchema, arrange: Arrange, what: str, has_rows: bool = False
 ) -> tuple[DataFrame, FrameArrivals]:
-    """Return what travels of a DataFrame, and what reads it in Python, as `FrameArrivals` has it.
+    """Return the columns of a DataFrame to send to Python, and the `FrameArrivals` that reads them there.
 
-    Its columns that are fields, or all if whole rows are wanted, then the fields of structs, and the order.
+    The columns that are fields come first, or all columns if whole rows are wanted; then struct fields, then the order.
     """
     names = schema_to_read(schema).field_names
     there = reachable(names, to_arrow_schema(frame.schema))
@@ -240,15 +240,15 @@ def travelling(
 
 
 def rows_payload(arrivals: pa.RecordBatch) -> bytes:
-    """Return the whole rows of arrivals as a payload, which says at what place the first one stands."""
+    """Return the whole rows of arrivals as a payload labelled with the place of its first row."""
     first = arrivals.column(POSITION)[0].as_py() & _PLACES
     return payload.pack(payload.ROWS, pa.RecordBatch.from_struct_array(arrivals.column(ROW)), str(first))
 
 
 def of_rows(packed: bytes, first: int, rows: int) -> bytes | None:
-    """Return what a payload of an output says of so many rows, the first of which has a place, at positions from 0.
+    """Return the part of an output's payload about `rows` rows from place `first` on, with positions from 0.
 
-    None where it says nothing of them.
+    None if the payload has nothing about them.
     """
     table = payload.unpack(packed)
     places = (table[POSITION].to_numpy() & _PLACES) - first

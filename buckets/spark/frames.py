@@ -1,16 +1,16 @@
-"""Rules over a batch DataFrame, by the tasks of its session: what a job computes at each event, over any history.
+"""Rules over a batch DataFrame, run by its session's tasks: what a job computes at each event, over any history.
 
 rows --sort--> slices --fan out--> shards --score--> slices --complete--> rows
 
-The rows are sorted by arrival and cut into slices (`slice_scoring`). The rows of a slice travel beside its events, as
-they are, and meet again what the shards have computed.
+Rows are sorted by arrival and cut into slices (`slice_scoring`). A slice's original rows travel beside its events, and
+are joined with the results of the shards.
 
-An event is a row of Spark twice, when it comes and when it leaves; in between there are a few large ones.
+Only input and output have a Spark row per event; in between a few large rows carry many events each.
 
 rows --by key, sorted--> score --> rows
 
-Where all rules for which features are wanted have columns of their keys in common, rows are dealt out by these, and no
-task needs what another one has.
+If the keys of all rules share columns, features need no slices: rows are distributed by these columns, and each task
+works alone.
 """
 
 from collections import Counter
@@ -66,25 +66,25 @@ from buckets.spark.worker import settle
 
 _Given = tuple[EngineSettings, tuple[Rule, ...], EventSchema, Lists]
 _FEWEST_SHARDS = 8
-SLICE_BITS = 24  # Of the number of a slice within its partition
+SLICE_BITS = 24  # Bits for the number of a slice within its partition
 _KEY_TYPES = {"string": StringType, "long": IntegralType}
-"""By the type of an attribute, the columns whose values are equal just where keys made of them are."""
+"""By attribute type, the column types whose values are equal exactly when the keys made from them are equal."""
 
 
 @dataclass(frozen=True)
 class _Work(SliceScoring):
-    """What tasks need to know: the same for all."""
+    """What every task needs."""
 
     scorer: Scorer
     rule_set: RuleSet
     slice_rows: int  # at most
 
     def of(self, number: int) -> Slice:
-        """Return what a slice is scored by."""
+        """Return what a slice is scored with."""
         return Slice(self.scorer, self.rule_set)
 
     def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Cut the sorted rows of a partition into slices, and send each to the shards; for features beside them too."""
+        """Cut the sorted rows of a partition into slices for the shards; for features, send whole rows along too."""
         for number, numbered in zip(numbers_of_slices(), slices(batches, self.slice_rows), strict=False):
             rows = numbered.rename_columns(list(columns))
             sent = self.sent(number, plain_table_arrivals(in_utc(rows), self.scorer.schema))
@@ -94,7 +94,7 @@ class _Work(SliceScoring):
         settle()
 
     def features(self, table: FeatureTable, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Put the features of each slice beside its rows."""
+        """Append the features of each slice to its rows."""
         for number, _, payloads in by_slice(batches):
             (rows,) = (payload.unpack(packed) for output, packed in payloads if output == ROWS)
             yield from _beside(rows, table, self.complete(number, payloads, memory_stores()))
@@ -103,7 +103,7 @@ class _Work(SliceScoring):
     def features_by_key(
         self, columns: Sequence[str], table: FeatureTable, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Put their features beside the sorted rows of a partition, which has all rows of each of its keys."""
+        """Append features to the sorted rows of a partition that holds all rows of each of its keys."""
         job = InMemoryJob(replace(self.scorer, engine=self.scorer.engine.model_copy(update={"shards": 1})))
         for rows in slices(batches, self.slice_rows):
             events = in_utc(rows.rename_columns(list(columns)))
@@ -112,14 +112,14 @@ class _Work(SliceScoring):
         settle()
 
     def outputs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Complete slices; where the driver of a job remembers something, one task gets them all, in their order."""
+        """Complete slices; if the driver of a job would keep state for the rules, one task gets all slices in order."""
         stores = memory_stores()
         for number, _, payloads in by_slice(batches):
             found = self.complete(number, payloads, stores).payloads
             yield from batch_of((0, number, output, packed) for output, several in found.items() for packed in several)
 
     def decode(self, output: str, kinds: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of an output."""
+        """Decode the rows of an output."""
         decoder = OutputDecoder(self.rule_set, self.scorer.schema, self.scorer.engine)
         for _, _, payloads in by_slice(batches):
             table = decoder.table(output, [packed for _, packed in payloads])
@@ -138,8 +138,8 @@ def features(
 ) -> DataFrame:
     """Compute the features of rules at each row of a DataFrame, as they were when it arrived.
 
-    Nothing runs until the result is read. Rows arrive in the order of `order_by`; those that are equal in it in the
-    order of a hash of all their columns, so that the result does not depend on partitions.
+    Nothing runs until the result is read. Rows arrive in the order of `order_by`; ties are ordered by a hash of all
+    columns, so that the result does not depend on partitions.
 
     Args:
         frame: one row an event, with the columns that the event schema names: fields of structs and arrays too.
@@ -179,14 +179,14 @@ def features(
 
 
 def _beside(rows: pa.Table, table: FeatureTable, scored: BatchResults) -> Iterator[pa.RecordBatch]:
-    """Yield rows with what was computed at each, under the names of columns on their way."""
+    """Yield rows with the features computed for each, under temporary column names."""
     yield from beside_rows(rows, table.beside(scored.payloads, len(rows))).combine_chunks().to_batches()
 
 
 def _shared_keys(work: _Work, frame: DataFrame) -> list[str]:
-    """Return the columns that are in all keys of all groups, and whose values distinguish these keys."""
+    """Return the columns that are part of every group's key and whose values distinguish these keys."""
     schema, groups = work.scorer.schema, work.rule_set.groups
-    names = Counter(name.casefold() for name in frame.columns)  # Spark tells no capitals apart.
+    names = Counter(name.casefold() for name in frame.columns)  # Spark ignores case in names.
     return [
         field.name
         for field in frame.schema
@@ -198,14 +198,14 @@ def _shared_keys(work: _Work, frame: DataFrame) -> list[str]:
 
 
 class EvaluatedFrame:
-    """What came out for a DataFrame of events: an attribute for each output, a DataFrame as a job's table has it.
+    """The results for a DataFrame of events: one attribute per output, a DataFrame with the columns of a job's table.
 
     Outputs: `evaluations`, `alerts`, `shadow_alerts`, `held_alerts`, `late_events`, `collisions`, `duplicates`,
-    `dead_letters`. Each scores the events when it is read; after `persist` they share it.
+    `dead_letters`. Reading any of them scores the events again, unless `persist` was called.
     """
 
     def __init__(self, work: _Work, completed: DataFrame) -> None:
-        """Keep what gives the outputs."""
+        """Keep the work and its completed slices, from which each output is decoded."""
         self._work, self._completed = work, completed
         self._kinds = output_kinds(work.scorer.schema)
 
@@ -219,16 +219,16 @@ class EvaluatedFrame:
         return payloads.mapInArrow(partial(self._work.decode, name, kinds[name]), from_arrow_schema(kinds[name]))
 
     def __dir__(self) -> list[str]:
-        """Return the names of attributes, with those of outputs."""
+        """Return the names of attributes and outputs."""
         return [*super().__dir__(), *self._kinds]
 
     def persist(self) -> "EvaluatedFrame":
-        """Keep what came out, so that events are scored once."""
+        """Persist the results, so that events are scored only once."""
         self._completed.persist()
         return self
 
     def unpersist(self) -> "EvaluatedFrame":
-        """Forget it."""
+        """Drop the persisted results."""
         self._completed.unpersist()
         return self
 
@@ -242,10 +242,10 @@ def evaluate(
     engine: EngineSettings | Mapping[str, Any] | None = None,
     lists: ListsOrPaths = NO_LISTS,
 ) -> EvaluatedFrame:
-    """Evaluate rules at each row of a DataFrame, with what a job would have put out.
+    """Evaluate rules at each row of a DataFrame, with the outputs of a job.
 
-    Where rules are over alerts, or policies of rules that span groups remember something, one task completes all
-    slices in their order.
+    If there are rules over alerts, or rules that span groups have policies with a memory, one task completes all
+    slices in order.
 
     Args:
         frame: as for `features`.
@@ -272,7 +272,7 @@ def with_features(
 
 
 def _prepared(frame: DataFrame, given: _Given, is_of_features: bool) -> _Work:
-    """Check what is given."""
+    """Validate the input and return the work for the tasks."""
     settings, chosen, declared, indices = given
     with told_as("INVALID_RULES"):
         rule_set = Evaluator(chosen, declared, settings, indices).rule_set
@@ -289,9 +289,9 @@ def read_input(
     engine: EngineSettings | Mapping[str, Any] | None,
     lists: ListsOrPaths,
 ) -> _Given:
-    """Return what is given with a batch DataFrame, as models; another frame is refused.
+    """Validate and return the arguments given with a batch DataFrame; a stream is refused.
 
-    The settings have as many shards as the session keeps busy.
+    The settings get enough shards to keep the session busy.
     """
     check_is_frame(frame)
     if frame.isStreaming:
@@ -304,9 +304,9 @@ def read_input(
 
 
 def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> DataFrame:
-    """Return what the shards put out, and the rows of slices beside it: rows of `SENT`, a slice in one partition."""
+    """Return the shards' results beside the rows of each slice, as rows of `SENT`, each slice in one partition."""
     shards = work.scorer.engine.shards
-    # All columns come back beside features; of outputs those are enough that are read.
+    # Features return with all columns; outputs need only those that are read.
     schema = None if work.scorer.features else work.scorer.schema
     names, rows = in_order(frame, order_by, partial(by_percentiles, shards), schema)
     scored = work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
@@ -319,13 +319,13 @@ def in_order(
     dealt: Callable[[DataFrame, Sequence[Column]], DataFrame],
     schema: EventSchema | None = None,
 ) -> tuple[list[str], DataFrame]:
-    """Return rows sorted by arrival within partitions, and the names of columns.
+    """Return rows sorted by arrival within partitions, under temporary names, and the original column names.
 
-    `dealt` deals rows out to partitions, given their order. Columns are those that an event schema reads, or all. On
-    their way they have other names.
+    `dealt` distributes the rows over partitions, given their order. If there is a `schema`, only columns that it reads
+    remain.
     """
     order = order_columns(frame, order_by, hashed := hash_of_all(frame))
-    own_name = max(frame.columns, key=len) + "_hash"  # which no column has
+    own_name = max(frame.columns, key=len) + "_hash"  # no column has this name
     ordered = dealt(frame, order).select("*", hashed.alias(own_name))
     ordered = ordered.sortWithinPartitions(*order, quoted(own_name))
     *numbers, hash_name = numbered_names(len(frame.columns) + 1)
@@ -338,27 +338,27 @@ def in_order(
 
 
 def numbers_of_slices() -> Iterator[int]:
-    """Yield numbers for the slices of the partition of a task."""
+    """Yield numbers for the slices of this task's partition."""
     context = TaskContext.get()
     assert context is not None
     return count(context.partitionId() << SLICE_BITS)
 
 
 def _by_key(parts: int, keys: Sequence[str], frame: DataFrame, order: Sequence[Column]) -> DataFrame:
-    """Deal rows out to partitions by the values of columns; those without one, which are in no key, by their order."""
+    """Distribute rows over partitions by key columns; rows with a null, which have no key, by their order."""
     values = [F.col(quoted(key)) for key in keys]
     is_in_none = reduce(or_, (value.isNull() for value in values))
     return frame.repartition(parts, *values, F.when(is_in_none, F.hash(*order)))
 
 
 def by_percentiles(parts: int, frame: DataFrame, order: Sequence[Column]) -> DataFrame:
-    """Deal rows out to partitions, the first rows in the order to the first one.
+    """Distribute rows over partitions in order: the first rows go to the first partition.
 
-    Spark itself would take a sample of whole rows, for which it reads all of them; percentiles need one column.
+    Spark's own range partitioning would read all rows entirely to sample them; percentiles need only one column.
     """
     first = order[0]
     kinds = {f"Column<'{field.name}'>": field.dataType for field in frame.schema}
-    if not isinstance(kinds.get(repr(first)), NumericType | DatetimeType):  # Or it is an expression, or descending.
+    if not isinstance(kinds.get(repr(first)), NumericType | DatetimeType):  # An expression, or descending.
         return frame.repartitionByRange(parts, *order)
     bounds = frame.select(F.percentile_approx(first, [part / parts for part in range(1, parts)])).scalar()
     passed = (first > F.get(bounds, F.lit(bound)) for bound in range(parts - 1))

@@ -1,4 +1,4 @@
-"""Archives scored again by tasks, which read them themselves: the driver gets what is found in each piece."""
+"""Score archives again in Spark tasks, which read them; the driver gets only the findings of each piece."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -20,31 +20,31 @@ from buckets.spark.slice_scoring import SENT, Payloads, Slice, SliceScoring, bat
 from buckets.spark.worker import settle
 
 _OF_SYSTEM = re.compile(r"Error: .*\[errno (\d+)\] ([^:\n]+)", re.IGNORECASE)
-_TASKS_A_CORE = 4  # Tasks that read pieces, and that complete them, for each core of the session
+_TASKS_A_CORE = 4  # Tasks per core of the session, for reading pieces and for completing them
 
 
 @dataclass(frozen=True)
 class _PieceScoring(SliceScoring):
-    """What tasks need to know: each piece of an archive is a slice."""
+    """What tasks need to score an archive, each piece of which is a slice."""
 
     pieces: Pieces
     put_out: PutOut
     found_in: Callable[[ScoredPiece], Any]
 
     def of(self, number: int) -> Slice:
-        """Return what a piece is scored by."""
+        """Return what a piece is scored with."""
         piece = self.pieces.settings(number)
         return Slice(scorer_of(piece, self.put_out), piece.rule_set, piece.batches[1], piece.sources_of)
 
     def fan_out(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the pieces of some numbers, and send each to the shards."""
+        """Read the pieces with the given numbers and send each to the shards."""
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             piece = self.pieces.read(number)
             yield from batch_of(self.sent(number, arrivals_of(piece.rows, piece.terms.event_schema)))
         settle()
 
     def found_in_piece(self, number: int, _: Payloads, results: BatchResults) -> Any:
-        """Return what is found in a piece."""
+        """Return the findings of a piece."""
         return self.found_in(ScoredPiece(self.pieces.read(number), results))
 
 
@@ -60,7 +60,7 @@ def score_archive(
     fanned = session.range(0, count, 1, tasks).mapInArrow(work.fan_out, from_arrow_schema(SENT))
     like = pieces.settings(0)
     scored = work.scored(fanned, like.terms.engine.shards, like.kept)
-    # All of them are asked: what was filled in is made here once, and tasks on this machine find it.
+    # Settings of all pieces are requested here: fills are computed once, and tasks on this machine find them.
     if any([pieces.settings(number).rule_set.needs_driver_state for number in range(count)]):  # noqa: C419
         tasks = 1
     try:
@@ -73,6 +73,6 @@ def score_archive(
 
 
 def scoring_at(master: str, settings: dict[str, str | int | bool]) -> ScoreArchive:
-    """Start a session at a master, with Spark settings of the user, and return what scores archives in it."""
+    """Start a session at a master with the user's Spark settings, and return a function that scores archives in it."""
     session = start_session("buckets history", 1, {**settings, "spark.master": master})
     return partial(score_archive, session)

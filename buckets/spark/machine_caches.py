@@ -1,7 +1,7 @@
-"""The caches of shards in mapped files, one for all Python workers of a machine.
+"""Shard caches in memory-mapped files, shared by all Python workers of a machine.
 
-Whichever worker has a shard maps its cache. It outlives the worker, and a shard that changes workers is where it was.
-Where it cannot be had, since another attempt has it or there is no room, a worker has a cache of its own.
+A worker maps the cache of its current shard. The cache outlives the worker, so a shard keeps it on another worker. If
+another attempt holds it, or space runs out, the worker uses a private cache.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ from buckets.engine.storage.key import Array, MemoryPart
 from buckets.spark.session_folder import OWN_FILE, PRIVATE, SHARDS
 from buckets.state.live_log import HELD, SEGMENTS, CacheNumbers, PrivateCaches, ShardCache
 
-MARK = "mark"  # The file of a folder that is not an array
-IS_KNOWN = hasattr(os, "posix_fallocate")  # Whether this system can promise room in a file
+MARK = "mark"  # The one file in a folder that is not an array
+IS_KNOWN = hasattr(os, "posix_fallocate")  # Whether this system can reserve space for a file
 
 
 class MappedMemory:
     """Arrays in the files of a folder.
 
     Attributes:
-        has_failed: whether there was no room: some of it lies in this process alone.
+        has_failed: whether space ran out, so that some arrays are in this process's own memory.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,13 +45,13 @@ class MappedMemory:
         self.has_failed = False
 
     def sizes(self) -> dict[str, int]:
-        """Return how large each file is, by its name."""
+        """Return the size of each file by name."""
         return {name: array.nbytes for name, array in self._arrays.items()}
 
     def resume(self, sizes: Mapping[str, int]) -> bool:
-        """Go on with the arrays that lie in the files; return whether they are so large.
+        """Reuse the arrays in the files; return whether the files have the given sizes.
 
-        What was mapped in another size is mapped again when it is asked for.
+        A file whose size has changed is mapped again on its next use.
         """
         try:
             if any((self._folder / name).lstat().st_size != size for name, size in sizes.items()):
@@ -69,7 +69,7 @@ class MappedMemory:
                 os.truncate(path, 0)
 
     def grow(self, part: MemoryPart, kept: int, rows: int) -> Array:
-        """Return an array with at least so many rows; nothing is copied. Raises OSError where a file cannot be."""
+        """Return an array with at least `rows` rows, without a copy; raises OSError if its file cannot be created."""
         array = self._arrays.get(part.name)
         if array is not None and rows <= len(array):
             return array
@@ -86,7 +86,7 @@ class MappedMemory:
         return grown
 
     def fit(self, part: MemoryPart, kept: int) -> Array:
-        """Return an array of which at least half is used; the end of its file is given back."""
+        """Shrink an array that is less than half full, and return it; the end of its file is freed."""
         array = self._arrays[part.name]
         if self.has_failed or len(array) <= 2 * kept:
             return array
@@ -94,11 +94,11 @@ class MappedMemory:
             os.truncate(self._folder / part.name, _in_pages(part, kept))
             array = self._arrays[part.name] = self._map(part, kept)
         except OSError:
-            self.has_failed = True  # what was mapped has these rows still
+            self.has_failed = True  # the existing mapping still has these rows
         return array
 
     def _map(self, part: MemoryPart, rows: int) -> Array:
-        """Return a file as rows, made longer where it is too short."""
+        """Map a file as rows, extending it if it is too short."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._folder / part.name, flags, OWN_FILE)
         try:
@@ -115,7 +115,7 @@ def _in_pages(part: MemoryPart, rows: int) -> int:
     return -(-rows * part.row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-MARK_VERSION = 1  # Of the mark, and of what the numbers in the arrays say
+MARK_VERSION = 1  # The format of the mark, and of the numbers in the arrays
 _DIRTY, _CLEAN = b"\0", b"\1"
 _CHECK_BYTES = 4
 _LARGEST_MARK = 1 << 16
@@ -123,20 +123,20 @@ _LARGEST_MARK = 1 << 16
 
 @cache
 def _made_by() -> dict[str, Any]:
-    """Return what the arrays have to be made by: this release, since the machine was started."""
+    """Return what must match to reuse a cache: its format, this release, and the machine's start."""
     layout = [[part.name, np.dtype(part.dtype).str, part.columns] for part in (ENTRIES, TABLE, BUFFER, HELD, SEGMENTS)]
     return {"version": MARK_VERSION, "release": __version__, "layout": layout, "start": machine_start()}
 
 
 class MappedShard:
-    """The folder of a shard, and its arrays as this process has them mapped.
+    """The folder of a shard, and its arrays as mapped by this process.
 
     Attributes:
         memory: its arrays.
     """
 
     def __init__(self, folder: Path, lineage: str) -> None:
-        """Open the folder, which is made where there is none; raises OSError if it cannot be opened."""
+        """Open the folder, creating it if necessary; raises OSError if it cannot be opened."""
         self._lineage = lineage
         self._path = folder / hashlib.blake2b(lineage.encode(), digest_size=16).hexdigest()
         self._path.mkdir(PRIVATE, exist_ok=True)
@@ -145,7 +145,7 @@ class MappedShard:
         self._mark = os.open(self._path / MARK, flags, OWN_FILE)
 
     def lock(self) -> bool:
-        """Take the shard for this process; returns False where another one has it, or the folder is gone."""
+        """Lock the shard for this process; return False if another process holds it or the folder is gone."""
         try:
             fcntl.flock(self._mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat((self._path / MARK).lstat(), os.fstat(self._mark)):
@@ -156,15 +156,15 @@ class MappedShard:
         return False
 
     def unlock(self) -> None:
-        """Let others have the shard."""
+        """Release the shard to other processes."""
         fcntl.flock(self._mark, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of all of it."""
+        """Close the folder."""
         os.close(self._mark)
 
     def read(self) -> CacheNumbers | None:
-        """Return the numbers of the cache that lies here; None where there is none that can be gone on with."""
+        """Return the numbers of the stored cache; None if there is no usable cache."""
         data = os.pread(self._mark, _LARGEST_MARK, 0)
         check, text = data[1 : 1 + _CHECK_BYTES], data[1 + _CHECK_BYTES :]
         if data[:1] != _CLEAN or check != _check(text):
@@ -178,11 +178,11 @@ class MappedShard:
         return CacheNumbers(**read["cache"] | {"arena": ArenaNumbers(**arena), "log": tuple(read["cache"]["log"])})
 
     def begin_changes(self) -> None:
-        """Mark what lies here as not to be looked at, until `end_changes`."""
+        """Mark the stored cache as unusable until `end_changes`."""
         os.pwrite(self._mark, _DIRTY, 0)
 
     def end_changes(self, numbers: CacheNumbers) -> bool:
-        """Mark what lies here as right, and return True; where there was no room for some of it, it stays as it is."""
+        """Mark the stored cache as usable and return True; if space ran out, leave it unusable and return False."""
         if self.memory.has_failed:
             return False
         cache = vars(numbers) | {"arena": vars(numbers.arena)}
@@ -194,12 +194,12 @@ class MappedShard:
         return True
 
     def remove(self) -> None:
-        """Remove the folder, which this process has locked."""
+        """Delete the folder, which this process has locked."""
         shutil.rmtree(self._path, ignore_errors=True)
 
 
 def remove_oldest(folder: Path, most: int) -> None:
-    """Leave the folders of at most so many shards; one that is in use stays."""
+    """Delete the oldest shard folders until `most` remain, except those in use."""
     marks = sorted(folder.glob(f"*/{MARK}"), key=lambda mark: mark.lstat().st_mtime)
     for mark in marks[: max(0, len(marks) - most)]:
         with mark.open("r+") as file:
@@ -214,15 +214,15 @@ def _check(text: bytes) -> bytes:
     return zlib.crc32(text).to_bytes(_CHECK_BYTES, "little")
 
 
-OF_EXECUTOR = "SPARK_LOCAL_DIRS"  # That in which Spark tells a worker the folders of its executor, which go with it
-MOST_MAPPED = 64  # Of how many shards a worker leaves the files mapped between batches: each takes some descriptors
+OF_EXECUTOR = "SPARK_LOCAL_DIRS"  # Where Spark names a worker its executor's folders, which go with the executor
+MOST_MAPPED = 64  # The most shards whose files stay mapped between batches, since each takes some descriptors
 
 
 class MachineCaches:
-    """The caches of shards that this worker shares with others, each of which it has to itself until it is kept."""
+    """The shard caches that this worker shares with others, each held exclusively between `take` and `keep`."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Begin with what lies in a folder; None: there is none."""
+        """Use the caches in a folder; None: only private ones."""
         self._folder = folder
         self._private = PrivateCaches()
         self._mapped: OrderedDict[str, MappedShard] = OrderedDict()
@@ -231,7 +231,7 @@ class MachineCaches:
         self._without_room: set[str] = set()
 
     def take(self, lineage: str, stamps: Collection[str]) -> ShardCache | None:
-        """Take the cache of a shard, the shared one where it is as new as one of this worker alone."""
+        """Take the cache of a shard, preferring the shared one unless this worker's private one is newer."""
         of_this_worker = self._private.take(lineage, stamps)
         shard, ages = self._lock(lineage), [*stamps]
         numbers = shard.read() if shard is not None else None
@@ -247,7 +247,7 @@ class MachineCaches:
             return None
 
     def begin(self, lineage: str, is_complete: bool) -> ShardCache:
-        """Return a cache that knows nothing."""
+        """Return an empty cache."""
         shard = self._lock(lineage)
         if shard is None:
             return self._private.begin(lineage, is_complete)
@@ -261,7 +261,7 @@ class MachineCaches:
             return self._private.begin(lineage, is_complete)
 
     def keep(self, cache: ShardCache, most: int) -> None:
-        """Keep a cache for the next batch, and at most so many in all."""
+        """Keep a cache for the next batch, and at most `most` of them in total."""
         shard = self._mapped.get(cache.lineage)
         if shard is None or cache.memory is not shard.memory:
             self._private.keep(cache, most)
@@ -278,12 +278,12 @@ class MachineCaches:
             self._give_up(cache.lineage, shard)
 
     def let_go(self) -> None:
-        """Let others have what was taken and not kept, as after a failure."""
+        """Release caches that were taken but not kept, as after a failure."""
         for lineage in [*self._taken]:
             self._let_go(lineage)
 
     def _lock(self, lineage: str) -> MappedShard | None:
-        """Return the shared cache of a shard, locked; None where it cannot be had."""
+        """Lock and return the shared cache of a shard; None if it is unavailable."""
         if lineage in self._taken:
             return self._taken[lineage]
         if self._folder is None or lineage in self._without_room:
@@ -307,7 +307,7 @@ class MachineCaches:
             self._taken.pop(lineage).unlock()
 
     def _give_up(self, lineage: str, shard: MappedShard) -> None:
-        """Do without the shared cache of a shard from now on."""
+        """Stop using the shared cache of a shard."""
         self._without_room.add(lineage)
         shard.remove()
         shard.close()
@@ -315,7 +315,7 @@ class MachineCaches:
         del self._mapped[lineage]
 
     def _bound(self, most: int) -> None:
-        """Leave the folders of at most so many shards, and not more than some mapped."""
+        """Limit the shard folders to `most`, and the shards that stay mapped as well."""
         if self._folder is not None and self._has_begun:
             with contextlib.suppress(OSError):  # another worker removes it at the same time
                 remove_oldest(self._folder, most)
@@ -327,12 +327,12 @@ class MachineCaches:
 
 @cache
 def caches_of_worker() -> MachineCaches:
-    """Return the caches of this process."""
+    """Return the caches of this worker process."""
     return MachineCaches(shards_folder(os.environ))
 
 
 def shards_folder(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder of the shards of a session, as its workers are told; None where there can be none."""
+    """Return the folder for shard caches that Spark announced to this worker; None if there is none."""
     of_executor = environment.get(OF_EXECUTOR, "").partition(",")[0]
     folder = environment.get(SHARDS) or (of_executor and f"{of_executor}/shards")
     if not IS_KNOWN or not folder:

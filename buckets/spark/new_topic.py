@@ -1,8 +1,8 @@
-"""Goes on with a topic that was deleted and created again: from its beginning, with all that the checkpoint keeps.
+"""Continues with a topic that was deleted and created again: from its beginning, keeping the checkpoint's state.
 
-Spark's notes of where the next batch begins are changed, and a batch that was planned in the old topic is given up:
-its messages are gone. The new id is written last, so that all of it is done again if it was broken off. A topic that a
-pattern had found, and that is not there again, is dropped.
+Spark's offsets for the next batch are changed, and a batch planned in the old topic is abandoned because its messages
+are gone. The new topic id is written last, so an interrupted change is redone completely. A topic that the pattern had
+found is dropped once it is gone.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from buckets.stores.location import location
 
 
 def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable[[str], None]) -> None:
-    """Let a job read its source topic from the beginning, if that was created again; its state stays."""
+    """Let a job read its recreated source topic from the beginning; its state stays."""
     offsets = SourceOffsets(job.checkpoint)
     _go_on(guard, offsets, say, lambda batch_id: _give_up(job, identity, batch_id, offsets, say))
 
@@ -33,12 +33,12 @@ def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable
 def go_on_in_new_topics(
     topics: Mapping[str, str], folder: AuditFolder, identity: str, guard: TopicGuard, say: Callable[[str], None]
 ) -> None:
-    """Let an audit read topics that were created again from their beginning; its tables stay."""
+    """Let an audit read recreated topics from their beginning; its tables stay."""
     offsets = SourceOffsets(folder.checkpoint)
 
     def give_up(batch_id: int) -> None:
-        # Its number is used up: tables that have it take no more under it. Messages without an id that are in
-        # their table already are not read again; others are, and those that are repeats are dropped by their id.
+        # The number is used up: tables that have it accept nothing more under it. Messages without an id that are in
+        # their table already are not read again; others are, and repeats among them are dropped by their id.
         written = _written_with(folder.tables / TRANSACTIONS, TRANSACTIONS, identity) == batch_id
         moved = {topic: end for topic, end in offsets.end(batch_id).items() if topics.get(topic) == TRANSACTIONS}
         offsets.move(batch_id + 1, offsets.before(batch_id) | (moved if written else {}))
@@ -49,7 +49,7 @@ def go_on_in_new_topics(
 
 
 def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say: Callable[[str], None]) -> None:
-    """End a batch that was planned in the old topic: its messages are gone."""
+    """Abandon a batch that was planned in the old topic, whose messages are gone."""
     record = Checkpoint(job.checkpoint).batches.record(batch_id)
     if record is not None and record.done:
         offsets.finish(batch_id)
@@ -77,14 +77,14 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
 def _go_on(
     guard: TopicGuard, offsets: SourceOffsets, say: Callable[[str], None], give_up: Callable[[int], None]
 ) -> None:
-    """Let the next batch begin at the beginning of topics, and without those that are gone, and write that it does so.
+    """Start the next batch at the beginning of recreated topics and without those that are gone, and record that.
 
-    A batch that has not ended is given up. Ids are asked for first: if a topic is created again meanwhile, the next
-    check sees it.
+    An unfinished batch is abandoned. Topic ids are read first: if a topic is created again meanwhile, the next check
+    sees it.
     """
     unfinished = offsets.unfinished
     renewed, gone = guard.renewed(), guard.gone()
-    lost = guard.lost([] if unfinished is None else offsets.end(unfinished))  # Gone before anything of them was read
+    lost = guard.lost([] if unfinished is None else offsets.end(unfinished))  # Gone before any of it was read
     if not (renewed or gone or lost):
         say("no topic was created again or is gone; --new-topic changes nothing")
         return
@@ -103,5 +103,5 @@ def _go_on(
 
 
 def _written_with(table: Path, name: str, identity: str) -> int | None:
-    """Return the last batch of a checkpoint that is in a table; None where there is none, or no table."""
+    """Return the last batch of a checkpoint that a table contains; None if there is no batch or no table."""
     return last_number(table, f"{identity}-{name}") if table.exists() else None

@@ -1,6 +1,6 @@
-"""The start of a job, the same wherever it is started: `prepare(job).query(spark, listener)`.
+"""The start of a job, identical for every way to start it: `prepare(job).query(spark, listener)`.
 
-`prepare` needs no Spark, so that what is wrong with a job is said before a JVM has started.
+`prepare` needs no Spark, so errors in a job are reported before a JVM starts.
 """
 
 import importlib
@@ -50,35 +50,35 @@ from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 from buckets.webhook.spool import Spool
 
-if TYPE_CHECKING:  # What only some jobs have is imported where they do.
+if TYPE_CHECKING:  # Modules for optional features are imported where they are used.
     from buckets.kafka.topic_guard import TopicGuard
     from buckets.webhook.delivery import Delivery
 
 
 @dataclass(frozen=True)
 class Listener:
-    """What is told of a job while it runs."""
+    """Callbacks of a running job."""
 
     on_batch: Callable[[BatchReport], None] = lambda report: None  # called after each batch
-    # called with changes of rules that are not made
+    # called with refused changes of rules
     on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None
-    # called when Kafka or a store does not answer and is waited for
+    # called during an outage of Kafka or a store
     on_outage: Callable[[Outage], None] = lambda outage: None
-    # told a line when files or rows arrive out of order, and when something besides the query goes wrong, or is well
-    # again: following the rules, keeping their history
+    # receives a line when files or rows arrive out of order, and when something besides the query fails or recovers:
+    # following the rules, keeping their history
     say: Callable[[str], None] = lambda line: None
-    on_phase: Callable[[str], None] = lambda line: None  # told what comes next while the query starts, in a few words
+    on_phase: Callable[[str], None] = lambda line: None  # receives a few words about each step while the query starts
 
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job whose checkpoint and output belong to it, and whose query can start."""
+    """A job that owns its checkpoint and output, and whose query can start."""
 
     job: Job  # its configuration
     identity: str  # of its checkpoint
     carried_over: str | None  # settings that have changed since the last start, in words
-    lock: Lock  # of the checkpoint, which is held; the query releases it when it has ended
-    protobuf: PinnedProtobuf | None = None  # by what values in Protobuf are read; None of all others
+    lock: Lock  # of the checkpoint; the query releases it at its end
+    protobuf: PinnedProtobuf | None = None  # the schemas that decode Protobuf values; None for other formats
 
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
         """Return the job's query, not yet started."""
@@ -141,7 +141,7 @@ class PreparedJob:
         return ScoringQuery(scoring, listener.on_batch, listener.on_phase, self._reading(spark))
 
     def _delivery(self, say: Callable[[str], None]) -> "Delivery | None":
-        """Return what hands over alerts to the webhook; None where there is none, which is said if alerts wait."""
+        """Return the delivery of alerts to the webhook; without a webhook None, with a notice if alerts are waiting."""
         webhook = self.job.settings.output.webhook
         if webhook is not None:
             from buckets.webhook.delivery import Delivery
@@ -154,7 +154,7 @@ class PreparedJob:
         return None
 
     def _reading(self, spark: SparkSession) -> str:
-        """Return what the query does once it has started, in words."""
+        """Describe what the query reads once it has started."""
         place = self.job.settings.source.place
         if (
             is_local(spark.sparkContext.master or "")
@@ -166,7 +166,7 @@ class PreparedJob:
         return f"waiting for payments from {place}; Ctrl-C stops"
 
     def file_watch(self, say: Callable[[str], None]) -> FileWatch | None:
-        """Return what names the files of the job's source that are not read; None where the source is no folder."""
+        """Return the watch that reports unread files of the job's source; None unless the source is a folder."""
         source = self.job.settings.source
         if source.folder is None:
             return None
@@ -174,7 +174,7 @@ class PreparedJob:
 
     @property
     def terms(self) -> Terms:
-        """What decides the results of batches that begin now, besides their rules."""
+        """What determines the results of batches that begin now, besides the rules."""
         return Terms.of(self.job, self.protobuf)
 
     def _open_sink(self, upkeep: Upkeep | None) -> Sink:
@@ -194,10 +194,10 @@ def prepare(
     new_topic: Callable[[str], None] | None = None,
     on_lost: Callable[[LostLease], None] = give_up,
 ) -> PreparedJob:
-    """Check checkpoint, output and topics of a job, and take checkpoint and output for it.
+    """Check a job's checkpoint, output and topics, and claim the checkpoint and the output for it.
 
-    The checkpoint is locked before anything is written, so of two starts at one moment one goes on. `new_topic` is told
-    what is done about a source topic that was created again, which is refused without it; `on_lost` is as for `Lock`.
+    The checkpoint is locked before anything is written, so only one of two simultaneous starts continues. `new_topic`
+    receives lines about a recreated source topic; without it the job is refused. `on_lost` is as for `Lock`.
     """
     lock = lock_for(job.checkpoint, CheckpointIdentity.of(job), on_lost)
     try:
@@ -238,13 +238,13 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
 
 
 def _check_digits(job: Job) -> None:
-    """See that the job's tables, if it writes some, can hold its values."""
+    """Check that the job's output tables, if any, can hold its values."""
     if job.settings.output.folder is not None:
         check_digits(job.settings.output.folder, job.event_schema)
 
 
 def _guard(job: Job, say: Callable[[str], None] = lambda line: None) -> "TopicGuard | None":
-    """Return what sees that the source topics of a job are still the same; None of other sources."""
+    """Return the guard that checks that a job's source topics are still the same; None for other sources."""
     kafka, source = job.settings.kafka, job.settings.source
     if kafka is None or not source.has_topics:
         return None
@@ -256,10 +256,10 @@ def _guard(job: Job, say: Callable[[str], None] = lambda line: None) -> "TopicGu
 def job_session(
     job: Job, checkpoint: Path | None = None, tell: Callable[[str], None] = lambda line: None
 ) -> SparkSession:
-    """Start the Spark session of a job, and have its executors ready; `tell` is told what comes next.
+    """Start a job's Spark session and prepare its executors; `tell` receives a line about each step.
 
-    Spark's log is kept in `checkpoint`, which nobody else writes into; without one, or in an object store, it is in the
-    temporary folder.
+    Spark's log goes into `checkpoint`, which only this process may write to; without one, or in an object store, into
+    the temporary folder.
     """
     logs = None if checkpoint is None or isinstance(checkpoint, StorePath) else records_folder(checkpoint) / "logs"
     settings = job.settings

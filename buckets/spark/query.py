@@ -1,8 +1,8 @@
-"""The scoring query: source, fan-out, windows, and one `foreachBatch` that hands results to a sink.
+"""The scoring query: source, fan-out, windows, and one `foreachBatch` that hands the results to a sink.
 
-For each micro-batch the driver pins terms and rules, sends them along as local properties, and runs the batch once,
-with one action that brings its results to the driver, or says where they lie. The accounts of the batch are checked
-before anything is written.
+For each micro-batch the driver fixes terms and rules, sends them along as local properties, and runs one Spark action,
+which brings the results, or the paths of large ones, to the driver. The batch's accounts are checked before anything is
+written.
 """
 
 import contextlib
@@ -52,44 +52,44 @@ from buckets.spark.windows import COLUMNS, PRODUCED, FanOut, Score, both_stages
 from buckets.spark.worker import freeze_loaded, settled
 from buckets.state.layer import Bounds
 
-if TYPE_CHECKING:  # What only some jobs have.
+if TYPE_CHECKING:  # Modules for optional features.
     from buckets.backfill.backfills import Backfills
     from buckets.kafka.topic_guard import TopicGuard
     from buckets.webhook.delivery import Delivery
 
-DRIVER_BYTES = 1 << 26  # Payloads of a batch up to this size come to the driver; it is some 80,000 alerts
+DRIVER_BYTES = 1 << 26  # Payloads of a batch up to this total size come to the driver, about 80,000 alerts
 _SIZES = {"memory_bytes": "memoryUsedBytes", "disk_bytes": "rocksdbSstFileSize"}
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored, how, and where results go."""
+    """What to score, with what, and where the results go."""
 
     arrivals: ArrivalStream  # the source
-    terms: Terms  # what decides the results of batches, besides their rules, as they are at the start
+    terms: Terms  # what determines the results of batches besides the rules, as of the start
     checkpoint: Checkpoint  # records of batches
     lock: Lock  # of the checkpoint, held until the query has ended
     book: RuleBook  # the rules of each batch
     sink: Sink  # where results go
     state: StateSettings = field(default_factory=StateSettings)  # how much memory the state's log and caches take
-    partitions: int | None = None  # over how many a new checkpoint spreads its shards; None: as the session has it
+    partitions: int | None = None  # over how many a new checkpoint spreads its shards; None: as in the session
     session: Mapping[str, str] = field(default_factory=dict)  # what the session needs while the query starts
-    patience: Patience = field(default_factory=Patience)  # what is done about faults of Kafka
+    patience: Patience = field(default_factory=Patience)  # how long to wait in outages
     # checks that batches arrive in order; None where the source has no order across them
     order: ArrivalOrder | None = None
-    backfills: "Backfills | None" = None  # what fills in the history of rules; None where there is no archive
-    guard: "TopicGuard | None" = None  # sees that the source topic is still the same; None of other sources
-    archive: ArchiveWriter | None = None  # where what has arrived is kept; None where it is not
-    upkeep: Sequence[Upkeep] = ()  # what looks after tables while batches run
-    delivery: "Delivery | None" = None  # what hands over alerts to a webhook; None where there is none
-    schemas: SchemaBook | None = None  # what follows the event schema; None where it stays as it is
-    times: TimeNotes | None = None  # tells what is to be known of event times; None where nobody is told
-    # opens the source of a job again, which may have other columns by now; None where it stays as it is
+    backfills: "Backfills | None" = None  # fills the history of rules; None without an archive
+    guard: "TopicGuard | None" = None  # checks that the source topics are still the same; None for other sources
+    archive: ArchiveWriter | None = None  # archives arrivals; None without an archive
+    upkeep: Sequence[Upkeep] = ()  # maintain tables while batches run
+    delivery: "Delivery | None" = None  # delivers alerts to a webhook; None without one
+    schemas: SchemaBook | None = None  # follows the event schema; None if it is fixed
+    times: TimeNotes | None = None  # reports remarks about event times; None if nobody listens
+    # reopens the job's source, whose columns may have changed; None if they are fixed
     reopen: Callable[[], ArrivalStream] | None = None
 
 
 class ScoringQuery:
-    """A query from its start to its end."""
+    """A scoring query, from start to end."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ScoringQuery:
         on_phase: Callable[[str], None] = lambda line: None,
         reading: str = "",
     ) -> None:
-        """Keep what is needed to start; `on_phase` is told what is followed, and `reading` once the source is read."""
+        """Prepare a start; `on_phase` receives a line about what is followed, and `reading` once the source is open."""
         self._scoring, self._on_batch, self._on_phase, self._reading = scoring, on_batch, on_phase, reading
         self._arrivals, engine = scoring.arrivals, scoring.terms.engine
         self._bounds = Bounds.of_each(scoring.state.log, scoring.state.cache, engine.shards)
@@ -107,11 +107,11 @@ class ScoringQuery:
         self._driver = DriverStore(scoring.checkpoint.driver)
         self._spilled = spill_folder(scoring.checkpoint.path)
         self._state_folder = str(state_folder(scoring.checkpoint.path))
-        self.state_sizes = Counter[str]()  # of the state's stores after the latest batch, by Spark's names
+        self.state_sizes = Counter[str]()  # sizes of the state stores after the latest batch, under Spark's names
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
-        self._beside = ThreadPoolExecutor(1, "topics of a batch")  # What a batch need not wait for at once
-        self._has_process = False  # Whether nobody else has things in this process that may become garbage
+        self._beside = ThreadPoolExecutor(1, "topics of a batch")  # For work that a batch does not wait for at once
+        self._has_process = False  # Whether the process is the query's own: no other code's garbage is frozen
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         scoring, is_first = self._scoring, self._query is None
@@ -119,7 +119,7 @@ class ScoringQuery:
             self._arrivals = scoring.reopen()
         fan_out, arrived = FanOut(self._arrivals.normalise, scoring.archive is not None), self._arrivals.frame
         score, produced = Score(self._bounds), from_arrow_schema(PRODUCED)
-        if self._partitions == 1:  # One task does a whole batch, without a shuffle: least delay, one core.
+        if self._partitions == 1:  # One task runs the whole batch without a shuffle: least delay, one core.
             both = partial(both_stages, fan_out, score)
             frame = arrived.coalesce(1).mapInArrow(partial(settled, both), produced)
         else:
@@ -176,7 +176,7 @@ class ScoringQuery:
             freeze_loaded()
 
     def _terms_now(self, batch_id: int) -> Terms:
-        """Return the terms of a batch that begins now, by what the event schema says by now."""
+        """Return the terms of a batch that begins now, under the event schema as it is now."""
         scoring, schemas = self._scoring, self._scoring.schemas
         if schemas is None:
             return scoring.terms
@@ -188,9 +188,9 @@ class ScoringQuery:
         return terms
 
     def _check(self, batch: ScoredBatch, asked: Sequence[Future[None]]) -> None:
-        """See that a batch may be written: its accounts balance, it is of the topic, and it arrives in order.
+        """Check that a batch may be written: its accounts balance, its topics are the same, and it arrives in order.
 
-        The topic is `asked` for already.
+        `asked` are checks of the topics that are already running.
         """
         batch.account.check()
         if self._scoring.times is not None:
@@ -201,14 +201,14 @@ class ScoringQuery:
             self._scoring.order.check(batch.account.batch_id, batch.account.span)
 
     def _hand_over(self, batch: ScoredBatch) -> None:
-        """Put the alerts of a batch into the checkpoint, from where they go to the webhook; nothing without one."""
+        """Store the batch's alerts in the checkpoint for delivery to the webhook, if there is one."""
         if self._scoring.delivery is not None and batch.has(ALERTS):
             decided_ms = epoch_ms()
             alerts = Messages(batch.rule_set, batch.terms.event_schema).of(ALERTS, batch.table(ALERTS), decided_ms)
             self._scoring.delivery.put(batch.account.batch_id, decided_ms, alerts)
 
     def _record(self, batch: ScoredBatch, filled: Mapping[int, Filled]) -> None:
-        """Record that a batch is written, and how far fills have come with it."""
+        """Record that a batch is written, and the progress of fills in it."""
         account = batch.account
         if batch.rule_set.needs_driver_state:
             self._driver.keep(account.batch_id)
@@ -219,7 +219,7 @@ class ScoringQuery:
         checkpoint.cuts.keep(account.batch_id)
 
     def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Follow the rules, and run the query as `Running.run_until_interrupt` does, in a process of its own."""
+        """Follow the rules, and run the query as `Running.run_until_interrupt` does, in a dedicated process."""
         self._has_process = True
         with self._following():
             self._running.run_until_interrupt(interval_ms, on_interrupt)
@@ -247,12 +247,12 @@ class ScoringQuery:
                 self._scoring.book.stop()
 
     def progress(self) -> list[dict[str, Any]]:
-        """Return what Spark reports of the latest batches, as plain data."""
+        """Return Spark's reports on the latest batches as plain data."""
         assert self._query is not None
         return [json.loads(progress.json) for progress in self._query.recentProgress]
 
     def news(self) -> QueryNews:
-        """Return what Spark says of the query, as of its latest batch, and how far the history of rules is filled."""
+        """Return Spark's report on the latest batch, and the progress of backfills."""
         if self._query is None:
             return QueryNews()
         scoring = self._scoring
@@ -274,9 +274,9 @@ class ScoringQuery:
         return self._scoring.book.in_force
 
     def rules_fault(self) -> str | None:
-        """Return why rules are not followed at the moment, in one line; None where they are."""
+        """Return in one line why the rules cannot be followed at the moment; None if they are followed."""
         return self._scoring.book.fault
 
     def stop(self) -> None:
-        """Ask the query to end after the batch that is running."""
+        """Ask the query to end after its current batch."""
         self._running.stop()

@@ -1,4 +1,4 @@
-"""A streaming query from its start to its end: interrupts, outages that are waited for, and failures in one line."""
+"""A streaming query from start to end: interrupts, retries after outages, and failures explained in one line."""
 
 import json
 import re
@@ -37,63 +37,63 @@ _SLOW_START = (
     "Executor heartbeat timed out",
     "SocketTimeoutException: Accept timed out",
 )
-"""What Spark says of processes that do not answer in time, ten seconds for a new Python: the machine is busy."""
+"""What Spark reports when a process is late, ten seconds for a new Python: the machine is busy."""
 _DAMAGED_STATE = (
     "CANNOT_LOAD_STATE_STORE",
     "CANNOT_READ_STREAMING_STATE_FILE",
     "StateStoreChangelogReader",
     "RocksDBException: Corruption",
 )
-"""What Spark says where a file of the state is not as it was written."""
+"""What Spark reports when a state file is damaged."""
 _UNREADABLE = re.compile(r"Encountered error while reading file (.+?)\.\s+SQLSTATE")
 _NO_DESCRIPTORS = "Too many open files"
-LONGEST_RETRY_S = 60.0  # The longest pause between two starts of a query; each is twice as long as the one before
-MOST_REOPENED = 3  # How often a source is opened again for other columns before a batch has to be done
+LONGEST_RETRY_S = 60.0  # The longest pause between two starts of a query; each pause is twice the previous one
+MOST_REOPENED = 3  # How often a source is reopened for changed columns before a batch must succeed
 _TABLE_CHANGED = "[DELTA_SCHEMA_CHANGED"
-"""What Spark says of a Delta table that has other columns by now: the query has to be started again to read them."""
-WAITING = "Waiting for "  # How the status of a query begins whose trigger is done: its sources have answered
+"""What Spark reports when a Delta table's columns have changed: the query must be restarted to read them."""
+WAITING = "Waiting for "  # The start of an idle query's status: its sources have answered
 Batch = Callable[[DataFrame, int], None]
 
 
 class Stopped(Exception):
-    """Raised in a batch that must not begin, so that it is not committed and runs at the next start."""
+    """Raised in a batch that must not begin, so that it stays uncommitted and runs at the next start."""
 
 
 class OtherColumns(BucketsError):
-    """The source has to be opened again for other columns of it; nothing of the batch has begun."""
+    """The source must be reopened because its columns have changed; nothing of the batch has begun."""
 
 
 class SlowStart(BucketsError):
-    """A process that Spark has started did not answer in time; the query may be started again."""
+    """A process that Spark started did not answer in time; the query may be restarted."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """What is waited for, and for how long."""
+    """What a query waits for, and for how long."""
 
-    outage_s: float = 0.0  # for how long a broker that does not answer is waited for
-    # what says a fault in one line, given Spark's text of it; None where neither Kafka nor a store has a part in it
+    outage_s: float = 0.0  # how long to wait for a broker that does not answer
+    # explains a fault in one line, given Spark's text; None if neither Kafka nor a store is involved
     explain: Callable[[str], BucketsError | None] = lambda text: None
-    # called when one of them does not answer and is waited for
+    # called during an outage of either
     on_outage: Callable[[Outage], None] = lambda outage: None
-    # for how long Python workers that do not answer are started again; counted anew after each batch
+    # how long to restart Python workers that do not answer; counted anew after each batch
     start_s: float = START_PATIENCE_MS / 1000
-    stall_s: float = STALL_PATIENCE_MS / 1000  # for how long nothing may get done in a batch
-    # how long the running batch may take to end once a signal asks for it
+    stall_s: float = STALL_PATIENCE_MS / 1000  # how long a batch may show no progress
+    # how long the running batch may take to end after a signal
     shutdown_s: float = SHUTDOWN_WITHIN_MS / 1000
-    store_s: float = STORE_PATIENCE_MS / 1000  # for how long an object store that does not answer is waited for
-    # told a line when a start is tried again, when nothing gets done, and when a batch is abandoned
+    store_s: float = STORE_PATIENCE_MS / 1000  # how long to wait for an object store that does not answer
+    # receives a line when a start is retried, when nothing progresses, and when a batch is abandoned
     say: Callable[[str], None] = lambda line: None
 
 
 class Running:
-    """Starts a query, waits for it, and starts it again after an outage, or where a busy machine was too slow."""
+    """Starts a query, waits for it, and restarts it after an outage or when the machine was too slow."""
 
     def __init__(self, begin: Callable[[int | None, Batch], StreamingQuery], batch: Batch, patience: Patience) -> None:
-        """Keep what is needed to start.
+        """Prepare a start.
 
-        `begin` starts the query, given the interval of its batches in ms (None: do what is there, and end) and what its
-        `foreachBatch` calls.
+        `begin` starts the query, given the batch interval in ms (None: process what is available and end) and the
+        function for `foreachBatch`.
         """
         self._begin, self._batch, self._patience = begin, batch, patience
         self._out_since_s: float | None = None
@@ -107,10 +107,10 @@ class Running:
         self._query: StreamingQuery | None = None
 
     def run(self, interval_ms: int | None) -> None:
-        """Run to the end; start again for other columns of the source, and in an outage, until it has lasted too long.
+        """Run to the end; restart when the source's columns change, and in an outage until it has lasted too long.
 
-        A batch begins every `interval_ms`; None: do what is there, and end. An outage lasts until a batch is done, or
-        until Kafka has said that there is nothing new.
+        A batch begins every `interval_ms`; None: process what is available and end. An outage ends when a batch is
+        done, or when Kafka answers that nothing is new.
         """
         with self._watch:
             while not self._stopping.is_set():
@@ -137,7 +137,7 @@ class Running:
                     return
 
     def _run_once(self, interval_ms: int | None) -> None:
-        """Start the query, and wait for its end; what Java says of a start that fails is put into one line."""
+        """Start the query and wait for its end; explain Java's errors at a failed start in one line."""
         try:
             self._query = self._begin(interval_ms, self._guarded)
             self._wait(self._query)
@@ -148,7 +148,7 @@ class Running:
             raise self._plain(error) from error
 
     def _wait_out(self, error: Outage | SlowStart) -> None:
-        """Wait in an outage, or where the machine was too slow, longer each time; raise it if it lasts too long."""
+        """Wait during an outage or on a slow machine, longer each time; raise the error if it lasts too long."""
         now_s, patience = time.monotonic(), self._patience
         if isinstance(error, SlowStart):
             self._slow_since_s = now_s if self._slow_since_s is None else self._slow_since_s
@@ -166,12 +166,12 @@ class Running:
         self._stopping.wait(pause_s)
 
     def run_until_interrupt(self, interval_ms: int | None, on_interrupt: Callable[[], None]) -> None:
-        """Run as `run` does; an interrupt ends it after the batch that is running, or without it; a second one at once.
+        """Run as `run` does; an interrupt ends the query after its batch, or without it if late; a second one at once.
 
-        `on_interrupt` is called when an interrupt has come, before the query has ended.
+        `on_interrupt` is called when an interrupt arrives, before the query ends.
 
         Raises:
-            KeyboardInterrupt: it was interrupted, and has ended.
+            KeyboardInterrupt: the query was interrupted and has ended.
         """
 
         def on_signal(*_: object) -> None:
@@ -190,7 +190,7 @@ class Running:
             raise KeyboardInterrupt
 
     def stop(self) -> None:
-        """Ask the query to end after the batch that is running."""
+        """Ask the query to end after its current batch."""
         self._stopping.set()
 
     def _guarded(self, frame: DataFrame, batch_id: int) -> None:
@@ -207,7 +207,7 @@ class Running:
         self._retry_s, self._reopened = RETRY_S, 0
 
     def progress(self) -> None:
-        """Take down that a part of the batch that is running has got done."""
+        """Note that the current batch has made progress."""
         self._watch.mark()
 
     def _wait(self, query: StreamingQuery) -> None:
@@ -282,7 +282,7 @@ class Running:
 
 
 class _EachBatch(ForeachBatchFunction):
-    """Calls a function with each batch of a query, all in one session: Spark's own makes one of six calls a batch."""
+    """Calls a function with each batch of a query, always in one session: Spark's own class makes six calls a batch."""
 
     _session: SparkSession | None = None
 
@@ -293,7 +293,7 @@ class _EachBatch(ForeachBatchFunction):
 
 
 def begin_query(frame: DataFrame, run_batch: Batch, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:
-    """Start a query with Spark's checkpoint, and a batch every `interval_ms`; None: do what is there, and end."""
+    """Start a query on a Spark checkpoint, a batch every `interval_ms`; None: process what is available and end."""
     session, writer = frame.sparkSession, frame.writeStream.outputMode("update")
     gateway: Any = session.sparkContext._gateway
     helper = gateway.jvm.org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper
@@ -306,11 +306,11 @@ def begin_query(frame: DataFrame, run_batch: Batch, checkpoint: Path, interval_m
 
 
 def news_of(query: StreamingQuery) -> QueryNews:
-    """Return what Spark says of a query, as of its latest batch."""
+    """Return Spark's report on the query's latest batch."""
     latest = query.lastProgress
     return QueryNews.of(None if latest is None else json.loads(latest.json), has_nothing_new(query))
 
 
 def has_nothing_new(query: StreamingQuery) -> bool:
-    """Return whether a query waits: its sources have answered, and there is nothing to do at the moment."""
+    """Return whether a query is idle: its sources have answered, and there is nothing to process."""
     return bool(query.status["message"].startswith(WAITING))

@@ -1,4 +1,4 @@
-"""A scored batch, which gives a sink its outputs as tables or says in which files large ones lie."""
+"""A scored batch, which gives a sink each output as a table or as the paths of files with large payloads."""
 
 import json
 from collections import Counter
@@ -31,13 +31,13 @@ from buckets.spark.worker import settle
 Share = TypeVar("Share")
 _TASKS_A_CORE = 2
 STATE = "state"
-"""The output that says how large a task's store is."""
+"""The output that reports the size of a task's state store."""
 
 
 def run_as_second_job(
     session: SparkSession, shares: Sequence[Share], work: Callable[[Iterable[Share]], Iterator[Produced]]
 ) -> list[Produced]:
-    """Have executors do some work, a task some of the shares, and return what comes of it; a lost task runs again."""
+    """Let executors process shares, several per task, and return the results; a lost task runs again."""
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
@@ -50,9 +50,9 @@ def run_as_second_job(
 
 
 def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produced]:
-    """Return what is left of parts for the driver, and evaluations of their rules, as `fired_parts` puts them out.
+    """Reduce the parts of rules in executors to what the driver needs, with evaluations, as `fired_parts` yields them.
 
-    The thread has set what tasks need to know of the batch; `parts` are all payloads of `PARTS`, or where they lie.
+    This thread has set the batch for its Spark jobs; `parts` are all payloads of `PARTS`, or places of spilled ones.
     """
     lying = [at for at in map(spilled, parts) if at is not None]
     at_hand = [cut_by_event(packed) for packed in parts if spilled(packed) is None]
@@ -68,25 +68,25 @@ def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produce
     return run_as_second_job(session, pieces, work)
 
 
-SMALL_BYTES = 1 << 18  # Who watches a batch is shown alerts of payloads up to this size
+SMALL_BYTES = 1 << 18  # Observers of a batch see the alerts in payloads up to this size
 
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """A batch that has been scored, and not yet written."""
+    """A batch that has been scored but not yet written."""
 
     account: BatchAccount  # its accounts
     rule_set: RuleSet  # its rules
-    terms: Terms  # what decides its results besides its rules
-    rows: Sequence[Produced]  # what came out: payloads, and where those lie that are too large for the driver
-    session: SparkSession  # of Spark, for what executors do with the latter
-    arrived: Sequence[ArrivedRows] = ()  # what each task has read; empty where nothing is archived
-    has_files: bool = False  # whether something of it lies in files, which go when it is written
-    state: Counter[str] = field(default_factory=Counter)  # sizes of the state's stores, summed, by Spark's names
+    terms: Terms  # what determines its results besides its rules
+    rows: Sequence[Produced]  # the results: payloads, and the locations of those too large for the driver
+    session: SparkSession  # the Spark session, in which executors process the latter
+    arrived: Sequence[ArrivedRows] = ()  # the rows that each task has read; empty without an archive
+    has_files: bool = False  # whether parts of it are in files, which are deleted when it is written
+    state: Counter[str] = field(default_factory=Counter)  # total sizes of the state stores, under Spark's names
 
     @property
     def decoder(self) -> OutputDecoder:
-        """What decodes its payloads."""
+        """The decoder of its payloads."""
         return OutputDecoder(self.rule_set, self.terms.event_schema, self.terms.engine)
 
     def has(self, output: str) -> bool:
@@ -94,44 +94,44 @@ class ScoredBatch:
         return bool(self.payloads(output))
 
     def payloads(self, output: str) -> list[bytes]:
-        """Return the payloads of an output, or where they lie."""
+        """Return the payloads of an output; in place of a spilled one, its location."""
         return [row.payload for row in self.rows if row.output == output]
 
     def spilled(self, output: str) -> list[Spilled]:
-        """Return where payloads of an output lie that are not on the driver."""
+        """Return the locations of an output's spilled payloads."""
         found = (spilled(packed) for packed in self.payloads(output))
         return [each for each in found if each is not None]
 
     def table(self, output: str) -> pa.Table:
-        """Return the rows of an output that has some; what lies in files is read."""
+        """Return the rows of an output that has some, including those in files."""
         payloads = self.payloads(output)
         return self.decoder.table(output, (each for packed in payloads for each in payloads_of(packed)))
 
     def tables_at_hand(self, output: str) -> Iterator[pa.Table]:
-        """Yield the rows of an output that are on the driver."""
+        """Yield an output's rows that are on the driver."""
         return self.decoder.tables(output, (each for each in self.payloads(output) if spilled(each) is None))
 
     def small_alerts(self) -> tuple[pa.Table, ...]:
-        """Return its alerts, without those of a shard and group that are more than `SMALL_BYTES`."""
+        """Return the alerts that are on the driver in payloads, one per shard and group, of up to `SMALL_BYTES`."""
         packed = self.payloads(columns.ALERTS)
         small = (each for each in packed if len(each) <= SMALL_BYTES and spilled(each) is None)
         return tuple(map(payload.unpack, small))
 
 
 class Sink(Protocol):
-    """Where the outputs of a batch go."""
+    """The destination of a batch's outputs."""
 
     def write(self, batch: ScoredBatch) -> None:
-        """Write what a batch produced, once, however often the batch is run."""
+        """Write a batch's results exactly once, even if the batch is run again."""
 
 
 def run_batch(
     produced: DataFrame, state_folder: str, version: int, on_read: Callable[[], None] = lambda: None
 ) -> tuple[list[Produced], Counter[str]]:
-    """Run tasks that put out rows of `windows.PRODUCED`, each with a version of its store, and commit the next.
+    """Run tasks that produce rows of `windows.PRODUCED`, each on a version of its store, and commit the next version.
 
-    `on_read` is called once they have read all. Returns what they put out, and sizes of their stores, summed, by
-    Spark's names.
+    `on_read` is called once the tasks have read all input. Returns their rows, and the total sizes of their stores
+    under Spark's names.
     """
     run = state_tasks(produced.sparkSession.sparkContext, "run")
     where = run(produced._jdf, state_folder, version)
@@ -157,10 +157,10 @@ def score_batch(
     lists: Lists = NO_LISTS,
     on_read: Callable[[], None] = lambda: None,
 ) -> ScoredBatch:
-    """Score a batch, with one action; where parts of rules are too many for the driver, with another one.
+    """Score a batch in one Spark action, or in two if the parts of rules are too many for the driver.
 
-    `produced` are rows of `windows.PRODUCED`, which the action computes, `stores` the state on the driver, and
-    `state_folder` is where the state of shards lies; `on_read` is called once all of the source has been read.
+    `produced` has rows of `windows.PRODUCED`, which the action computes; `stores` is the state on the driver, and
+    `state_folder` the place of the shards' state. `on_read` is called once the whole source has been read.
     """
     session = produced.sparkSession
     rows, state = run_batch(produced, state_folder, batch_id, on_read)
@@ -182,6 +182,6 @@ def score_batch(
 
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:
-    """Return columns of an output, times in microseconds, as Spark has them."""
+    """Return the columns of an output with timestamps in microseconds, as Spark has them."""
     moment = pa.timestamp("us", "UTC")
     return pa.schema({field.name: moment if field.type == columns.TIME else field.type for field in schema})

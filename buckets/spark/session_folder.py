@@ -1,4 +1,4 @@
-"""The JVM of this process, what it lacks, and where its session has scratch space, sockets, libraries, and its logs.
+"""This process's JVM, checks of what it lacks, and folders for its session: scratch space, sockets, libraries, logs.
 
     TMP/buckets-UID/            of this user alone, mode 0700
         .lock                   held while folders are made and removed
@@ -6,7 +6,7 @@
         ab12cd34/...
         logs/12345/...          of sessions without a checkpoint of their own
 
-A process that is killed removes nothing. The next start does: a folder whose lock nobody holds has no owner any more.
+A process that is killed leaves its folder behind. The next start removes every folder whose lock nobody holds.
 """
 
 import atexit
@@ -44,12 +44,12 @@ class SessionFolder:
     """A folder of this process alone, until it is removed or the process ends."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Make it below `root` or the temporary folder, and remove those of processes that are gone."""
+        """Create it below `root` or the temporary folder, and remove the folders of processes that have ended."""
         self._root = root or Path(tempfile.gettempdir()) / f"buckets-{os.getuid()}"
         _make_private(self._root)
         with (self._root / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # The folders whose processes are gone, and what a JVM wrote into one after that.
+            # Folders of ended processes, and what a JVM wrote into one afterwards.
             for path in self._root.iterdir():
                 if path.is_dir() and path.name != _LOGS and not (path / _IN_USE).exists():
                     shutil.rmtree(path, ignore_errors=True)
@@ -62,13 +62,13 @@ class SessionFolder:
             fcntl.flock(self._held, fcntl.LOCK_EX)
 
     def part(self, name: str) -> Path:
-        """Return a folder in it, there from now on."""
+        """Return a subfolder, creating it if necessary."""
         path = self.path / name
         path.mkdir(PRIVATE, exist_ok=True)
         return path
 
     def new_logs(self) -> Path:
-        """Return a folder for logs that outlives this one; the oldest ones of sessions that have ended are removed."""
+        """Return a log folder that outlives this one, and remove the oldest log folders of ended sessions."""
         logs = self._root / _LOGS
         logs.mkdir(PRIVATE, exist_ok=True)
         ended = [path for path in logs.iterdir() if not (self._root / path.name).exists()]
@@ -83,7 +83,7 @@ class SessionFolder:
 
 
 def _make_private(root: Path) -> None:
-    """Make the folder of a user's sessions, or see that the one that is there is his and nobody else's."""
+    """Create the folder for a user's sessions, or check that the existing one belongs to this user alone."""
     with contextlib.suppress(FileExistsError):
         root.mkdir(PRIVATE)
     status = root.lstat()
@@ -102,9 +102,9 @@ FULL_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def stderr_into(logs: Path) -> Iterator[None]:
-    """While the JVM starts, let it inherit a log for its standard error, so that people see only what we say.
+    """Redirect the standard error of the JVM to a log while it starts, so that users see only our messages.
 
-    The folder of logs is made where there is none.
+    Creates the log folder if necessary.
     """
     logs.mkdir(PRIVATE, parents=True, exist_ok=True)
     path = logs / "stderr.log"
@@ -139,7 +139,7 @@ def last_error(cause: BaseException) -> str:
 
 
 def missing_python(text: str) -> str | None:
-    """Return what to do where a machine has no Python with the engine for its tasks; None where it has."""
+    """Return what to do if a machine lacks a Python with the engine for its tasks; None if that is not the fault."""
     program = _NO_PYTHON.search(text)
     if program is not None:
         return (
@@ -161,37 +161,37 @@ _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
-"""Where keys come from, the first that has some: settings, the environment, a pod's service account, the machine."""
+"""Sources of S3 keys, tried in turn: settings, the environment, a pod's service account, the machine."""
 STORE_FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-"""What writes the files of a checkpoint in a store: one is there when its upload is complete, so none is written
-elsewhere and renamed, which in a store means copied: half the requests of a batch. On a disk it cannot write any."""
+"""Writes the files of a checkpoint in a store. An upload appears when it is complete, so no file is written elsewhere
+and renamed, which in a store is a copy: half the requests of a batch. It cannot write to a disk."""
 _S3A: Mapping[str, str] = {
     "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(_PROVIDERS),
-    # Nobody else writes into these folders, so nothing is looked for before a file is made, and folders that get empty
-    # need no object in their place.
+    # Nobody else writes into these folders, so creating a file needs no look first, and an emptied folder needs no
+    # placeholder object.
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
-    # A small file is sent at once; asking first whether it may be is a round trip more, and not all servers answer.
+    # Send a small file at once; asking first whether to send costs a round trip, and not all servers answer.
     "spark.hadoop.fs.s3a.connection.expect.continue": "false",
-    # Files of a batch are small; they need not go over this machine's disk.
+    # A batch's files are small and need not go through the local disk.
     "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",
-    # A request that is not answered fails after a minute and a half, and not after eight: we wait for the store.
+    # An unanswered request fails after a minute and a half instead of eight: we wait for the store ourselves.
     "spark.hadoop.fs.s3a.connection.request.timeout": "30s",
     "spark.hadoop.fs.s3a.retry.limit": "2",
-    # Without this a jar is wanted that only its own, other stream needs.
+    # Otherwise a jar is required that only its other stream needs.
     "spark.hadoop.fs.s3a.input.stream.type": "classic",
     "spark.hadoop.fs.s3a.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
 }
 
 
 def schemes_of(paths: Iterable[Path | None]) -> frozenset[str]:
-    """Return the schemes of the object stores in which some paths lie."""
+    """Return the object-store schemes of some paths."""
     return frozenset(path.parts[0].rstrip(":") for path in paths if isinstance(path, StorePath))
 
 
 def store_settings(schemes: frozenset[str]) -> dict[str, str]:
-    """Return the settings of a session that uses stores of these schemes; endpoint and region as the environment says.
+    """Return a session's settings for stores of these schemes, with endpoint and region from the environment.
 
-    Of others than S3 Spark needs jars that are not fetched here, and settings of its own under `spark`.
+    Stores other than S3 need jars that are not fetched here, and their own settings under `spark`.
     """
     if S3A not in schemes:
         return {}
@@ -208,12 +208,12 @@ def store_settings(schemes: frozenset[str]) -> dict[str, str]:
 
 
 _SUBMITTER = os.getppid()
-"""The JVM of spark-submit, where that has started this process; when it has ended, something else is the parent."""
+"""The JVM of spark-submit, if it started this process; once it has ended, the parent is another process."""
 _ended_because: BucketsError | None = None
 
 
 def jvm_has_ended() -> bool:
-    """Return whether the JVM of this process has been there and is gone."""
+    """Return whether the JVM of this process was running and has ended."""
     if under_spark_submit():
         return os.getppid() != _SUBMITTER
     process = getattr(SparkContext._gateway, "proc", None)
@@ -221,7 +221,7 @@ def jvm_has_ended() -> bool:
 
 
 def has_class(name: str) -> bool:
-    """Return whether the JVM, which has been started, finds a class among its jars."""
+    """Return whether the running JVM finds a class among its jars."""
     assert SparkContext._jvm is not None
     try:
         SparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
@@ -231,7 +231,7 @@ def has_class(name: str) -> bool:
 
 
 def check_own_jar() -> None:
-    """See that the session can keep state, with classes of ours."""
+    """Check that the session can keep state, which needs our own classes."""
     if not has_class("buckets.StateTasks"):
         message = (
             "the session finds no jar of buckets, without which no state is kept: make it with "
@@ -242,7 +242,7 @@ def check_own_jar() -> None:
 
 
 def check_kafka(place: str) -> None:
-    """See that the session can read topics, `place` in words."""
+    """Check that the session can read topics; `place` names what reads them."""
     if not has_class("org.apache.spark.sql.kafka010.KafkaSourceProvider"):
         message = (
             f"{place}: Spark {pyspark.__version__} finds no Kafka connector among its jars, and none is published for "
@@ -252,7 +252,7 @@ def check_kafka(place: str) -> None:
 
 
 def check_delta(place: str) -> None:
-    """See that Spark can read a Delta table, or add to one."""
+    """Check that Spark can read a Delta table, or add to one."""
     if spark_line(pyspark.__version__) == "4.3":
         message = (
             f"{place}: Spark {pyspark.__version__} cannot read Delta tables or append to them, as Delta is published "
@@ -262,7 +262,7 @@ def check_delta(place: str) -> None:
 
 
 def kill_jvm() -> None:
-    """Kill the JVM and everything that it has started."""
+    """Kill the JVM and all processes that it has started."""
     process = getattr(SparkContext._gateway, "proc", None)
     pid = None if process is None else int(process.pid)
     if under_spark_submit():
@@ -271,21 +271,21 @@ def kill_jvm() -> None:
 
 
 def kill(processes: Iterable[int]) -> None:
-    """Kill processes, as far as they are there."""
+    """Kill processes, ignoring those that have ended."""
     for process in processes:
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)
 
 
 def end_jvm(because: BucketsError) -> None:
-    """Kill the JVM. Whoever waits for it is told by the end of its connection, and reports why."""
+    """Kill the JVM; callers waiting for it see their connection end, and report the reason."""
     global _ended_because
     _ended_because = because
     kill_jvm()
 
 
 def check_not_ended() -> None:
-    """Tell why the JVM is gone, where this process has ended it."""
+    """Raise the reason if this process has ended the JVM."""
     if _ended_because is not None:
         raise _ended_because
 
@@ -296,23 +296,23 @@ def under_spark_submit() -> bool:
 
 
 class _ToPython:
-    """Java's view of what takes a signal to the JVM: this process gets it in its place."""
+    """Java's view of the handler that passes the JVM's signals on to this process."""
 
     class Java:
-        """What the class is to Java."""
+        """The Java interface of the handler."""
 
         implements = ("sun.misc.SignalHandler",)
 
     def handle(self, taken: Any) -> None:
-        """Take a signal, as Java calls it."""
+        """Handle a signal, called by Java."""
         os.kill(os.getpid(), taken.getNumber())
 
 
 def take_signals() -> None:
-    """Leave it to this process what a signal to end means: Java would end Spark's session in the middle of a batch.
+    """Make this process decide how to handle a termination signal: Java would end the session in the middle of a batch.
 
-    Under spark-submit the JVM is the process that others know and send signals to, so it hands them over. Elsewhere
-    it ignores those that come to all processes of a group.
+    Under spark-submit other programs know and signal the JVM, so it forwards signals. Elsewhere it ignores signals that
+    are sent to all processes of a group.
     """
     gateway = SparkContext._gateway
     assert gateway is not None
@@ -326,33 +326,33 @@ def take_signals() -> None:
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), handler)
 
 
-LONGEST_SOCKET_PATH = 103  # Of macOS; Linux has four more
+LONGEST_SOCKET_PATH = 103  # The limit of macOS; Linux allows four more
 LONGEST_SOCKET_NAME = len("/s/.00000000-0000-0000-0000-000000000000.sock")
-SHARDS = "BUCKETS_SHARDS"  # The environment variable that tells workers where they remember shards
+SHARDS = "BUCKETS_SHARDS"  # The environment variable that gives workers the folder of shard caches
 ALLOCATORS = "MALLOC_ARENA_MAX"
-"""How many heaps of their own glibc has for the threads of a process: by default eight for each core, and none of them
-is given back. Of a JVM's 2.3 GB after a million payments over 13 groupings, 2.0 are left with two."""
+"""How many heaps glibc keeps for a process's threads: by default eight per core, and none is given back. After a
+million payments over 13 groupings, a JVM of 2.3 GB takes 2.0 GB with two heaps."""
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 << 30
-"""A file system in memory, and how much room it must have: that of containers often has 64 MB."""
+"""A file system in memory, and the free space that it must have: containers often give it 64 MB."""
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
 @dataclass(frozen=True)
 class SessionPlaces:
-    """Where the session of this process has its files."""
+    """Where this process's session keeps its files."""
 
-    folder: SessionFolder  # what it needs only while it runs
-    shards: Path  # what its workers remember of shards
-    logs: Path | None  # what Spark says; None where spark-submit has decided where that goes
+    folder: SessionFolder  # needed only while it runs
+    shards: Path  # the workers' shard caches
+    logs: Path | None  # Spark's logs; None if spark-submit has configured them
 
     def environment(self) -> dict[str, str]:
-        """Return what the JVM and its workers find in their environment."""
+        """Return environment variables for the JVM and its workers."""
         own = {"TMPDIR": str(self.folder.part("tmp")), SHARDS: str(self.shards)}
         own[ALLOCATORS] = os.environ.get(ALLOCATORS, "2")
         return own if self.logs is None else own | {"BUCKETS_LOGS": str(self.logs)}
 
     def settings(self, java_options: str, has_executors: bool) -> dict[str, str]:
-        """Return Spark's settings that name them; machines of executors do not have these folders."""
+        """Return Spark's settings for these places; the machines of executors do not have these folders."""
         temporary = self.folder.part("tmp")
         options = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", f'-Djava.io.tmpdir="{temporary}"']
         if self.logs is not None:
@@ -371,7 +371,7 @@ class SessionPlaces:
 
     @contextlib.contextmanager
     def inherited(self) -> Iterator[None]:
-        """While the JVM starts, have its environment and its standard error as it shall inherit them."""
+        """Set environment and standard error for the JVM to inherit while it starts."""
         before = {name: os.environ.get(name) for name in self.environment()}
         os.environ.update(self.environment())
         try:
@@ -388,19 +388,19 @@ _places: SessionPlaces | None = None
 
 
 def log_path() -> str:
-    """Return where Spark's own log of this process is, in words."""
+    """Return where Spark's log of this process is, in words."""
     if _places is not None and _places.logs is not None:
         return str(_places.logs)
     return f"the log of {'spark-submit' if under_spark_submit() else 'Spark'}"
 
 
 def has_places() -> bool:
-    """Return whether the session of this process was started by this project."""
+    """Return whether this project started this process's session."""
     return _places is not None
 
 
 def open_places(logs: Path | None) -> SessionPlaces:
-    """Return the places of this process, made by the first session; without a folder, logs are in the temporary one."""
+    """Return this process's places, created by the first session; without `logs`, logs go to the temporary folder."""
     global _places
     if _places is None:
         folder = SessionFolder()
@@ -411,7 +411,7 @@ def open_places(logs: Path | None) -> SessionPlaces:
 
 
 def shards_of(folder: SessionFolder) -> Path:
-    """Return a folder for what workers remember, in memory where that has room."""
+    """Return a folder for the workers' caches, in memory if it has enough room."""
     if SHARED_MEMORY.is_mount() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_BYTES:
         with contextlib.suppress(BucketsError, OSError):
             in_memory = SessionFolder(SHARED_MEMORY / f"buckets-{os.getuid()}")

@@ -1,8 +1,8 @@
 """Sinks of a batch: topics and Delta tables.
 
-What a batch produced is on the driver already, as few payloads, and is written from there. What is too much for that
-lies in files, and is written by executors. A batch counts as written when the brokers have acknowledged all of it, or
-the commits are made. A batch or a task that runs again sends the same ids, and a table takes each batch once.
+Most results of a batch are on the driver, as a few payloads, and are written from there. Executors write the rest from
+spilled files. A batch counts as written once the brokers have acknowledged all messages, or all commits are made. A
+batch or task that runs again sends the same ids, and a table accepts each batch once.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ from buckets.stores.location import location
 if TYPE_CHECKING:
     from buckets.kafka.sender import Sender
 
-_ROWS_AT_ONCE = 50_000  # So many rows are messages at once
-_AWAY, _FAILED = "away", "failed"  # What a task tells that could not send
+_ROWS_AT_ONCE = 50_000  # The most rows converted to messages at a time
+_AWAY, _FAILED = "away", "failed"  # What a task reports if it could not send
 
 
 class KafkaSink:
@@ -52,21 +52,21 @@ class KafkaSink:
         from buckets.kafka.sender import Sender
 
         self._kafka, self._output, self._sender = kafka, output, Sender(kafka)
-        self._schemas = None  # The numbers of the schemas of messages that are no JSON
+        self._schemas = None  # The schema numbers of messages that are not JSON
         if output.format != "json":
             assert kafka.registry is not None
             self._schemas = OutputSchemas(Registry(kafka.registry), output, output.format)
 
     def prepare(self) -> None:
-        """See that all topics are there, and that the registry takes the schemas of messages."""
+        """Check that all topics exist, and that the registry accepts the message schemas."""
         Broker(self._kafka).check_topics(self._output.topics_in_use().values())
         if self._schemas is not None:
-            # Away, the registry is asked again when there is something to write, which is then waited for.
+            # If it does not answer now, it is asked again once there is something to write, which then waits.
             with contextlib.suppress(Outage):
                 self._schemas.register()
 
     def write(self, batch: ScoredBatch) -> None:
-        """Send what a batch produced, and wait until it is there."""
+        """Send the results of a batch, and wait for the brokers to acknowledge them."""
         decided_ms = epoch_ms()
         for output in columns.TOPICS:
             if batch.has(output):
@@ -85,16 +85,16 @@ class KafkaSink:
 
 @dataclass(frozen=True)
 class OutputSender:
-    """How rows of an output become messages; tasks get it too."""
+    """Turns rows of an output into messages, on the driver or in tasks."""
 
     output: str  # its name
-    topic: str  # where they go
-    messages: Messages  # makes them
-    binary: tuple[bytes, BinaryFormat] | None  # what stands before each, and how they are written; None for JSON
-    decided_ms: int  # when the results of the batch were known
+    topic: str  # the destination
+    messages: Messages  # builds the messages
+    binary: tuple[bytes, BinaryFormat] | None  # the prefix and the format of each; None for JSON
+    decided_ms: int  # when the batch's results were known
 
     def send(self, sender: "Sender", rows: pa.Table) -> None:
-        """Send rows; the sender's `flush` says whether they have arrived."""
+        """Send rows; the sender's `flush` reports whether they have arrived."""
         for some in by_arrival(rows, _ROWS_AT_ONCE):
             for message in self.messages.of(self.output, some, self.decided_ms):
                 value: str | bytes = message.value
@@ -105,7 +105,7 @@ class OutputSender:
 
 
 def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch: ScoredBatch) -> None:
-    """Have executors send an output with spilled payloads, all messages of a key from one task, in their order."""
+    """Let executors send an output with spilled payloads; one task sends all messages of a key, in order."""
     lying, decoder = batch.spilled(output), batch.decoder
     at_hand = list(batch.tables_at_hand(output))
     cut = cut_by_key(pa.concat_tables(at_hand, promote_options="permissive")) if at_hand else [b""] * PIECES
@@ -121,7 +121,7 @@ def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch
                     sending.send(sender, decoder.table(output, payloads))
             sender.flush()
         except BucketsError as error:
-            # Told and not raised: Spark would try again at once what the job waits for, or what never helps.
+            # Reported, not raised: Spark would retry at once what the job must wait for, or what a retry cannot fix.
             yield Produced(_AWAY if isinstance(error, Outage) else _FAILED, 0, error.message.encode())
 
     for fault in run_as_second_job(batch.session, list(enumerate(cut)), work):
@@ -132,7 +132,7 @@ BATCH_ID = "batch_id"  # The first column of each table: the batch that wrote th
 
 
 def table_columns(terms: Terms) -> dict[str, pa.Schema]:
-    """Return the outputs and their columns, as the tables have them."""
+    """Return the columns of each output as they are stored in its table."""
     outputs = columns.output_columns(terms.event_schema.largest_scale) | {columns.BATCHES: columns.BATCH_COLUMNS}
     if not terms.evaluations:
         del outputs[columns.EVALUATIONS]
@@ -153,19 +153,19 @@ class DeltaSink:
     """Writes the outputs of each batch to Delta tables under one folder."""
 
     def __init__(self, folder: Path, identity: str, upkeep: Upkeep | None = None) -> None:
-        """Write under `folder`; with a batch's number, the identity of the checkpoint makes a write happen once."""
+        """Write under `folder`; the checkpoint's identity and the batch number make each write happen once."""
         self._folder, self._upkeep = folder, upkeep
         self._tables = {name: KeptTable(folder / name, f"{identity}-{name}") for name in columns.TABLES}
 
     def prepare(self, terms: Terms) -> None:
-        """Make the tables that are not there yet, so that every output can be read at once."""
+        """Create missing tables, so that every output can be read from the start."""
         for name, schema in table_columns(terms).items():
             make_table(self._folder / name, schema)
             if self._upkeep is not None:
                 self._upkeep.prepare(self._folder / name)
 
     def write(self, batch: ScoredBatch) -> None:
-        """Write what a batch produced: the tables at once, for a commit is mostly waiting, and then the accounts."""
+        """Write a batch's results: all tables in parallel, since a commit is mostly waiting, then the accounts."""
         schemas = {name: schema for name, schema in table_columns(batch.terms).items() if batch.has(name)}
         with ThreadPoolExecutor(max_workers=max(1, len(schemas))) as pool:
             list(pool.map(lambda name: self._write_output(name, schemas[name], batch), schemas))
@@ -198,7 +198,7 @@ class DeltaSink:
 
 
 def write_spilled(table: Path, output: str, batch: ScoredBatch, stored: pa.Schema) -> list[DataFile]:
-    """Have executors write what has spilled of an output into files of its table; a commit has to name them."""
+    """Let executors write the spilled payloads of an output as files of its table; a commit must add them."""
     of_file: dict[str, list[Spilled]] = {}
     for lying in batch.spilled(output):
         of_file.setdefault(lying.path, []).append(lying)

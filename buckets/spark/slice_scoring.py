@@ -1,9 +1,9 @@
-"""Slices of history on their way through the tasks of a batch query: to the shards of their keys, and together again.
+"""Slices of history on their way through the tasks of a batch query: out to the shards of their keys, and back.
 
 slices --fan out--> shards --score--> slices --complete--> what is wanted of each
 
-A slice is to history what a micro-batch is to a job. Each shard is a partition. Its task scores one slice after the
-other over timelines in memory, which grow with keys and windows, not with events.
+A slice plays the role of a job's micro-batch. Each shard is a partition, whose task scores one slice after the other
+over timelines in memory. These grow with keys and windows, not with events.
 """
 
 from abc import ABC, abstractmethod
@@ -30,37 +30,37 @@ from buckets.spark.worker import settle
 if TYPE_CHECKING:
     from buckets.history.scoring import KeptTimelines
 
-ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
+ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that are not the results of a shard
 SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
 Sent = tuple[int, int, str, bytes]  # A row of `SENT`
-Payloads = Sequence[tuple[str, bytes]]  # Payloads with their outputs
+Payloads = Sequence[tuple[str, bytes]]  # Output names with payloads
 FoundIn = Callable[[int, Payloads, BatchResults], Any]
-"""What finds something in a slice, given its number, its payloads and what it comes to."""
+"""Takes a slice's number, payloads and results; returns what the caller wants from it."""
 
 
 class Slice(NamedTuple):
-    """What a slice is scored by."""
+    """What a slice is scored with."""
 
     scorer: Scorer
     rule_set: RuleSet
     batch_id: int = 0  # the number of its last batch
-    sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES  # by shard, the history of what is filled in
+    sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES  # by shard, the history for running fills
 
 
 class SliceScoring(ABC):
-    """Scores slices by their numbers, which say their order. A dataclass of what tasks need to know."""
+    """Scores slices in the order of their numbers; a dataclass of what tasks need."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[type, bytes]]:
-        """Travel as bytes, by which a worker finds what an earlier task of it has unpacked and planned."""
+        """Pickle as bytes, under which a worker finds what an earlier task has already unpacked and planned."""
         known = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
         return _unpacked, (type(self), cloudpickle.dumps(known))
 
     @abstractmethod
     def of(self, number: int) -> Slice:
-        """Return what a slice is scored by."""
+        """Return what a slice is scored with."""
 
     def sent(self, number: int, arrivals: Iterable[pa.RecordBatch]) -> list[Sent]:
-        """Return what the shards get of the arrivals of a slice."""
+        """Return the messages to the shards for the arrivals of a slice."""
         scorer, rule_set, *_ = self.of(number)
         sent = list[Sent]()
         for rows in arrivals:
@@ -71,12 +71,12 @@ class SliceScoring(ABC):
         return sent
 
     def scored(self, fanned: DataFrame, shards: int, kept: "KeptTimelines | None" = None) -> DataFrame:
-        """Return what shards put out, given rows of `SENT`, and rows of these too; timelines may be kept."""
+        """Score rows of `SENT` and return the shards' results, also as rows of `SENT`; timelines are kept in `kept`."""
         by_shard = fanned.repartitionById(shards, "target").sortWithinPartitions("slice")
         return by_shard.mapInArrow(partial(self._score, kept), from_arrow_schema(SENT))
 
     def _score(self, kept: "KeptTimelines | None", batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Score the slices of a shard, one after the other; what is not for the shard passes."""
+        """Score the slices of a shard in order, and pass on messages for no shard."""
         task = TaskContext.get()
         own_shard = 0 if task is None else task.partitionId()
         store = memory_store() if kept is None else kept.load(own_shard)
@@ -93,7 +93,7 @@ class SliceScoring(ABC):
         settle()
 
     def complete(self, number: int, payloads: Payloads, stores: DriverStores) -> BatchResults:
-        """Complete a slice from all that its shards have put out."""
+        """Complete a slice from the results of all its shards."""
         scorer, rule_set, batch_id, _ = self.of(number)
         passing = [packed for output, packed in payloads if output == _PASSING]
         produced = list(scorer.score(passing, rule_set, memory_store()))
@@ -101,13 +101,13 @@ class SliceScoring(ABC):
         return completed(batch_id, produced, scorer, rule_set, stores)
 
     def found(self, scored: DataFrame, tasks: int, task_of: str, found_in: FoundIn) -> Iterator[Any]:
-        """Yield what a function finds in slices, in their order; SQL says in which task a slice is completed."""
+        """Yield what `found_in` returns for each slice, in order; the SQL `task_of` assigns slices to tasks."""
         in_order = scored.repartitionById(tasks, F.expr(f"int({task_of})")).sortWithinPartitions("slice")
         found = in_order.mapInArrow(partial(self._find, found_in), "slice long, found binary")
         return (cloudpickle.loads(row["found"]) for row in found.toLocalIterator(prefetchPartitions=True))
 
     def _find(self, found_in: FoundIn, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Complete the slices of a task, and return what is found in each."""
+        """Complete the slices of a task, and yield what `found_in` returns for each."""
         stores = memory_stores()
         for number, _, payloads in by_slice(batches):
             found = found_in(number, payloads, self.complete(number, payloads, stores))
@@ -121,7 +121,7 @@ def _unpacked(kind: type, packed: bytes) -> Any:
 
 
 def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payloads]]:
-    """Yield slices with the shard that they are sent to, and their payloads."""
+    """Yield each slice's number, target shard and payloads."""
     rows = (
         row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in SENT.names), strict=True)
     )
@@ -131,7 +131,7 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payl
 
 
 def batch_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
-    """Yield rows to be sent, as far as there are some."""
+    """Yield the rows to send as a batch, if there are any."""
     rows = list(sent)
     if rows:
         values = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), SENT.types, strict=True)]

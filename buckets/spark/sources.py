@@ -1,4 +1,4 @@
-"""Every source as a stream of arrivals: rows of Spark, and what reads them in Python."""
+"""Every source as a stream of arrivals: rows of Spark, and the code that reads them in Python."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from buckets.spark.session_folder import check_delta, check_kafka
 from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
 
-if TYPE_CHECKING:  # Workers that read files load nothing of topics.
+if TYPE_CHECKING:  # Workers that read files need no Kafka modules.
     from buckets.config.job import Job
     from buckets.config.kafka import KafkaSettings
     from buckets.events.messages import TopicMessages
@@ -45,19 +45,19 @@ _PATH = "_metadata.file_path"
 
 
 def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
-    """Return a reader of files that takes each file in and below its folder once, however old it is."""
+    """Return a reader that takes each file in and below its folder once, however old it is."""
     return (
         spark.readStream.option("maxFilesPerTrigger", most_files)
-        # By default a file that is a week older than the newest one is passed over, and nobody is told.
+        # By default Spark silently skips a file that is a week older than the newest one.
         .option("maxFileAge", "10000000d")
-        # Otherwise a folder called `day=1` would turn everything into a partitioned table, without the other files.
+        # Otherwise a folder called `day=1` would turn the whole into a partitioned table, without the other files.
         .option("recursiveFileLookup", True)
         .option("pathGlobFilter", "[!_.]*")
     )
 
 
 def of_source(source: FileSource) -> Column:
-    """Return whether a row's file is read, by its path alone; Spark lists the others as taken, and opens none."""
+    """Return whether a row's file is read, judged by its path; Spark lists others as taken without opening them."""
     folder = source.folder
     in_store = isinstance(folder, StorePath)
     depth = len((folder if in_store else Path(os.path.normpath(folder))).parts) - 1
@@ -66,7 +66,7 @@ def of_source(source: FileSource) -> Column:
 
 
 def file_columns(folder: Path) -> list[Column]:
-    """Return the columns that say which file of a folder a row is in, and what orders files, as `modified_ms` does."""
+    """Return the columns for a row's file and for the order of files, as in `modified_ms`."""
     modified_ms = F.unix_millis("_metadata.file_modification_time")
     if isinstance(folder, StorePath):
         modified_ms -= modified_ms % 1000
@@ -82,16 +82,16 @@ class ArrivalStream:
     """A stream of rows."""
 
     frame: DataFrame  # the rows, in the columns of its source
-    # brings Arrow batches of them into the form of `buckets.events.arrivals`, in the tasks, given the event schema of
+    # converts Arrow batches of them to `buckets.events.arrivals`, in the tasks, given the event schema of
     # the batch
     normalise: Normalise
-    # whether the rows have what an event schema needs; otherwise the stream must be opened again
+    # whether the rows have what an event schema needs; otherwise the stream must be reopened
     has_all_of: Callable[[EventSchema], bool] = lambda schema: True
 
 
 ReadFile = Callable[[Path, int, EventSchema], RecordBatches]
 _FILE = "path string, modificationTime timestamp, length bigint, content binary"
-"""What Spark knows of a file. Its content is never asked for, and so is not read."""
+"""Spark's columns for a file. Nothing selects `content`, so Spark does not read it."""
 _FILES_LOOKED_AT = 20
 
 
@@ -102,7 +102,7 @@ def open_parquet(spark: SparkSession, source: ParquetSource, schema: EventSchema
 
 
 def open_files(spark: SparkSession, source: FileSource, read: ReadFile) -> ArrivalStream:
-    """Open a folder of files as a stream, each of which is read in Python, by the schema of what lies in it."""
+    """Open a folder as a stream of files, each read in Python with the schema found in it."""
 
     def declared(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
         return as_declared(read(path, modified_ms, schema_to_read(schema)), schema, source.folder)
@@ -112,7 +112,7 @@ def open_files(spark: SparkSession, source: FileSource, read: ReadFile) -> Arriv
 
 
 def _check_some(source: ParquetSource, schema: EventSchema) -> None:
-    """See that one of the first files has id and time, since those of before a column came lack it."""
+    """Check that one of the first files has id and time; files written before a column was added lack it."""
     faults: list[MissingColumn] = []
     for path in sorted(readable_files(source.folder, source.subfolders))[:_FILES_LOOKED_AT]:
         try:
@@ -126,12 +126,12 @@ def _check_some(source: ParquetSource, schema: EventSchema) -> None:
 
 
 def list_files(reader: DataStreamReader, path: str) -> DataFrame:
-    """Return a stream of the files of a folder, none of which is opened."""
+    """Return a stream of a folder's files, without opening them."""
     return reader.schema(_FILE).format("binaryFile").load(path)
 
 
 def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
-    """Return a stream of files, in `file_columns`, whose rows are read in Python."""
+    """Return a stream of rows from files given by `file_columns`, read in Python."""
 
     def rows(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
         for batch in batches:
@@ -146,7 +146,7 @@ def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> A
     if schema.records is not None:
         return open_files(spark, source, record_arrivals)
     reader = file_reader(spark, source.max_files_per_trigger)
-    # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
+    # By default Spark would also end a line at a lone carriage return, which is white space in JSON.
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
     lines = text.select(F.col("value").cast("binary").alias(RAW), *file_columns(source.folder))
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
@@ -166,7 +166,7 @@ def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) -> ArrivalStream:
-    """Open a Delta table as a stream, in the order of a column."""
+    """Open a Delta table as a stream, ordered by a column."""
     assert source.arrival is not None
     check_delta(f"events {source.path}")
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
@@ -188,16 +188,16 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) ->
 def open_frame(
     frame: DataFrame, order: Sequence[Column], schema: EventSchema, arrange: Arrange, what: str, has_rows: bool = False
 ) -> ArrivalStream:
-    """Open the rows of a stream, arranged by the columns of an order, `what` in words; with whole rows beside them."""
+    """Open the rows of a stream in the order of some columns; `what` names it, and `has_rows` adds whole rows."""
     rows, pick = travelling(frame, order, schema, arrange, what, has_rows)
     there = frozenset(schema_to_read(schema).field_names)
     return ArrivalStream(rows, pick, lambda wanted: there.issuperset(schema_to_read(wanted).field_names))
 
 
 def kafka_options(kafka: "KafkaSettings") -> dict[str, str]:
-    """Return how Spark's own Kafka client is set up.
+    """Return the settings of Spark's own Kafka client.
 
-    By its defaults Spark notices only after minutes that no broker answers; we wait out what it reports then.
+    With its defaults Spark notices only after minutes that no broker answers; we retry after its reports.
     """
     reached = {f"kafka.{name}": value for name, value in kafka.java().items()}
     return reached | {
@@ -205,14 +205,14 @@ def kafka_options(kafka: "KafkaSettings") -> dict[str, str]:
         "kafka.default.api.timeout.ms": "10000",
         "fetchOffset.numRetries": "1",
         "kafkaConsumer.pollTimeoutMs": "20000",
-        # What a batch reads is there already; a fetch that was begun at the end must not hold up the next one.
+        # A batch reads only existing messages; a fetch started at the end must not delay the next one.
         "kafka.fetch.max.wait.ms": "10",
         "kafka.isolation.level": kafka.isolation,
     }
 
 
 _BESIDE_VALUE = {KEY: "key", HEADERS: "headers", STAMPED: "timestampType"}
-"""The columns of Spark that have what lies beside the value of a message."""
+"""Spark's columns for what a message carries besides its value."""
 
 
 def topic_reader(spark: SparkSession, topics: TopicSelection, kafka: "KafkaSettings") -> DataStreamReader:
@@ -232,9 +232,9 @@ def open_topics(
     schema: EventSchema,
     generations: Mapping[str, int],
 ) -> ArrivalStream:
-    """Open topics: messages in the order of partition, topic and offset; a value is one event.
+    """Open topics: messages ordered by partition, topic and offset, one event per value.
 
-    `messages` reads them in the tasks; `generations` has the numbers of generations of known topics, from 1.
+    `messages` reads them in the tasks; `generations` numbers the generations of known topics, from 1.
     """
     reader = topic_reader(spark, source.selection, kafka)
     reader = reader.option("startingOffsets", source.starting_offsets)

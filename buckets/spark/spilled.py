@@ -1,8 +1,8 @@
-"""Payloads of a batch that are too large for the driver: files beside its records that the driver knows.
+"""Payloads too large for the driver: files beside the checkpoint's records, whose locations the driver knows.
 
-What shards put out comes to the driver, up to a share of each shard. They write the rest into a file, one a shard, and
-put out where it lies. So the driver never gets more than it can hold, whatever the size of a batch, and tasks work on
-the files. These go when the batch is written; those of a killed task go with the next start.
+Each shard sends its results to the driver, up to its share of the driver's memory. It writes the rest into one file and
+sends the location instead. So the driver's memory suffices for a batch of any size, and tasks process the files. They
+are removed when the batch is written, those of a killed task at the next start.
 """
 
 import json
@@ -26,23 +26,23 @@ from buckets.spark.batch_properties import spill_of_task
 from buckets.stores.location import as_output, found_location
 
 MESSAGE_BYTES = 3_000
-"""What a row counts that becomes a message: it takes about so much until it is sent, however small its payload is."""
+"""The least that counts for a row that becomes a message: until sent it takes about this much, however small."""
 _NEVER = (COUNTS, FILLS, ARRIVED)
 
 
 @dataclass(frozen=True)
 class Spilled:
-    """A payload that lies in a file."""
+    """A payload in a file."""
 
     path: str  # the file
-    ends: tuple[int, ...]  # where the payload begins, and where each of its pieces ends
+    ends: tuple[int, ...]  # the start of the payload, and the end of each of its pieces
 
     def as_payload(self) -> bytes:
-        """Return what stands in its place."""
+        """Return the placeholder that is sent instead of the payload."""
         return payload.SPILLED + json.dumps([self.path, *self.ends]).encode()
 
     def payloads(self, pieces: Iterable[int] | None = None) -> Iterator[bytes]:
-        """Yield its pieces, or those of some numbers, without empty ones; each is a payload."""
+        """Yield all pieces, or those with the given numbers; each is a payload, and empty ones are skipped."""
         with found_location(self.path).open("rb") as file:
             for number in range(len(self.ends) - 1) if pieces is None else pieces:
                 start, end = self.ends[number : number + 2]
@@ -52,7 +52,7 @@ class Spilled:
 
 
 def spilled(packed: bytes) -> Spilled | None:
-    """Return where a payload lies; None where it is one itself."""
+    """Return the location of a spilled payload; None for any other payload."""
     if packed[:1] != payload.SPILLED:
         return None
     path, *ends = json.loads(packed[1:])
@@ -60,7 +60,7 @@ def spilled(packed: bytes) -> Spilled | None:
 
 
 def payloads_of(packed: bytes) -> Iterator[bytes]:
-    """Yield a payload, or the pieces of the one that lies where it says."""
+    """Yield a payload itself, or the pieces of a spilled one."""
     at = spilled(packed)
     if at is None:
         yield packed
@@ -69,14 +69,14 @@ def payloads_of(packed: bytes) -> Iterator[bytes]:
 
 
 def spill_folder(checkpoint: Path) -> Path:
-    """Return where the payloads of a job lie that do not come to the driver."""
+    """Return the folder for a job's spilled payloads."""
     return records_folder(checkpoint) / "spilled"
 
 
 def beyond_share(produced: Iterable[Produced], shares: int, rule_set: RuleSet, terms: Terms) -> Iterator[Produced]:
-    """Yield what was put out in a task; what is beyond its share of the driver lies in a file once all is taken.
+    """Yield the results of a task, with those beyond its share of the driver's memory written to one file.
 
-    The batch has so many shares: of shards, or of pieces.
+    The memory is divided into `shares`, one per shard or per piece. The file is complete once everything is consumed.
     """
     folder, driver_bytes = spill_of_task()
     left, path = driver_bytes // shares, folder / f"{uuid.uuid4()}.payloads"
@@ -100,7 +100,7 @@ def beyond_share(produced: Iterable[Produced], shares: int, rule_set: RuleSet, t
 
 
 def _cut(produced: Produced, rule_set: RuleSet, terms: Terms) -> list[bytes]:
-    """Cut a payload as those need it who work on it: by event, by key, or not at all."""
+    """Split a payload the way its readers need it: by event, by key, or not at all."""
     if produced.output == PARTS:
         return cut_by_event(produced.payload)
     if is_cut_by_key(produced.output, terms):
@@ -110,5 +110,5 @@ def _cut(produced: Produced, rule_set: RuleSet, terms: Terms) -> list[bytes]:
 
 
 def is_cut_by_key(output: str, terms: Terms) -> bool:
-    """Return whether an output is cut by the keys of its messages: it goes to a topic, and its rows have keys."""
+    """Return whether an output is split by message key: it goes to a topic, and its rows have keys."""
     return terms.output == "kafka" and output in columns.TOPICS and output != columns.DEAD_LETTERS

@@ -1,7 +1,7 @@
-"""Ends a start or a query that hangs, however it hangs: where nothing gets done for too long, the JVM is killed.
+"""Ends a start or a query that hangs for any reason: if nothing progresses for too long, the JVM is killed.
 
-A call that waits for the JVM fails with its connection, and reports why. Should even that not help, the process itself
-is ended. Nothing is lost by any of it: the batch is not committed, and runs again at the next start.
+A call that waits for the JVM then fails with its connection and reports why. If even that does not help, the process
+itself is ended. Nothing is lost: the batch is not committed, and runs again at the next start.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from buckets.exit_codes import DONE, FAILED, INTERRUPTED
 from buckets.monitor.processes import process_tree
 from buckets.spark.session_folder import end_jvm, kill, kill_jvm, log_path, under_spark_submit
 
-CUT_WITHIN_S = 5.0  # For how long a batch that is abandoned may take to end, before the process is ended with it
-LEAVE_WITHIN_S = 10.0  # How long this process takes at most to end, once its JVM is dead
+CUT_WITHIN_S = 5.0  # How long an abandoned batch may take to end before the process is ended
+LEAVE_WITHIN_S = 10.0  # The longest time for this process to end once its JVM is dead
 ONE_SIGNAL_S = 0.5
-"""Signals that come so soon after the first one are that one: `timeout` sends it to a process, and to its group."""
+"""Signals this soon after the first count as the same one: `timeout` sends it to a process and to its group."""
 
 
 class EndedAtOnce(BucketsError):
-    """A second signal ended the process in the middle of a batch."""
+    """A second signal has ended the process in the middle of a batch."""
 
     exit_code = INTERRUPTED
 
 
 class Shutdown:
-    """The end of one query, from the first signal that asks for it."""
+    """The end of one query, from the first signal that requests it."""
 
     def __init__(self, within_s: float, doing: Callable[[], str], say: Callable[[str], None]) -> None:
         """Wait for the first signal."""
@@ -46,12 +46,12 @@ class Shutdown:
 
     @property
     def is_asked(self) -> bool:
-        """Return whether a signal has come."""
+        """Return whether a signal has arrived."""
         return self._asked_s is not None
 
     @property
     def is_overdue(self) -> bool:
-        """Return whether the time is over in which the running batch was to end."""
+        """Return whether the running batch has exceeded its time to end."""
         return self._asked_s is not None and time.monotonic() - self._asked_s >= self._within_s
 
     def ask(self) -> bool:
@@ -66,7 +66,7 @@ class Shutdown:
         return False
 
     def abandon(self) -> None:
-        """Say, once, that the running batch is abandoned."""
+        """Report once that the running batch is abandoned."""
         if not self._is_abandoned:
             self._is_abandoned = True
             self._say(
@@ -75,7 +75,7 @@ class Shutdown:
             )
 
     def leave(self) -> None:
-        """End the process, with whatever it does, as a job ends that was stopped."""
+        """End the process, whatever it is doing, with the exit code of a stopped job."""
         self.abandon()
         _exit(DONE)
 
@@ -96,7 +96,7 @@ def _duration(seconds: float) -> str:
 
 
 def _exit(code: int) -> None:
-    """End this process and its JVM, where spark-submit does not wait for the code of this one in it."""
+    """End this process and its JVM; under spark-submit only the process, since the JVM waits for its exit code."""
     if not under_spark_submit():
         kill_jvm()
     os._exit(code)
@@ -109,25 +109,25 @@ def _later(seconds: float, work: Callable[[], None]) -> threading.Timer:
     return timer
 
 
-LOOKS = 20  # How often progress is looked at in the time in which there has to be some
-_TOLD_AFTER, _LEAST_TOLD_S = 0.1, 60.0  # In what share of that time a stall is told, and how soon at the most
+LOOKS = 20  # How often progress is checked within the patience
+_TOLD_AFTER, _LEAST_TOLD_S = 0.1, 60.0  # The share of the patience after which a stall is reported, and the least time
 
 
 class StallWatch:
-    """Watches over a query while it runs; a context manager."""
+    """Watches a query while it runs; a context manager."""
 
     def __init__(self, patience_s: float, say: Callable[[str], None] = lambda line: None) -> None:
-        """Begin with all well; `say` is told a line when nothing has got done for some time."""
+        """Start from no stall; `say` receives a line when there has been no progress for some time."""
         self._patience_s = patience_s
         self._told_after_s = max(_TOLD_AFTER * patience_s, _LEAST_TOLD_S)
         self._say = say
         self.may_exit = False  # Whether this process is the query's own, and may be ended with it
         self._marked_s = time.monotonic()
-        self.doing = "the start of the query"  # What is done, in words
+        self.doing = "the start of the query"  # The current activity, in words
         self._closing = threading.Event()
 
     def __enter__(self) -> Self:
-        """Begin to watch."""
+        """Start watching."""
         self.mark("the start of the query")
         watching = (("stall watch", self._watch), ("finished tasks", self._follow_tasks))
         for name, work in watching if math.isfinite(self._patience_s) else ():
@@ -135,16 +135,16 @@ class StallWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._closing.set()
 
     @property
     def wants_news(self) -> bool:
-        """Return whether it is time to look whether there is anything to do at all."""
+        """Return whether to check now if there is any work at all."""
         return time.monotonic() - self._marked_s > self._patience_s / LOOKS
 
     def mark(self, doing: str | None = None, ahead_s: float = 0.0) -> None:
-        """Note that something has got done, what is done from now on, and for how long nothing will get done."""
+        """Record progress, the activity that starts now, and how long it will show no progress."""
         self._marked_s = time.monotonic() + ahead_s
         if doing is not None:
             self.doing = doing
@@ -175,7 +175,7 @@ class StallWatch:
             _leave(stalled)
 
     def _follow_tasks(self) -> None:
-        """Take each task that ends for progress; where the JVM does not answer, this thread hangs, and no other."""
+        """Count each finished task as progress; if the JVM does not answer, only this thread hangs."""
         before: set[tuple[int, int]] = set()
         while not self._closing.wait(self._patience_s / LOOKS):
             with contextlib.suppress(Exception):
@@ -186,7 +186,7 @@ class StallWatch:
 
 
 def _finished_tasks() -> set[tuple[int, int]]:
-    """Return how many tasks of each stage that is being run have ended well."""
+    """Return the number of finished tasks for each running stage."""
     context = SparkContext._active_spark_context
     if context is None:
         return set()
@@ -196,27 +196,27 @@ def _finished_tasks() -> set[tuple[int, int]]:
 
 
 def give_up(lost: BucketsError) -> None:
-    """End a query that must write nothing more, from any thread: its JVM is killed, and soon this process."""
+    """End, from any thread, a query that must write nothing more: kill its JVM, and soon afterwards this process."""
     end_jvm(lost)
     time.sleep(LEAVE_WITHIN_S)
     _leave(lost)
 
 
 def _leave(because: BucketsError) -> NoReturn:
-    """End this process, which has not told why by itself."""
+    """End this process, which has not reported the reason itself."""
     print(f"error: {because.message}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
     os._exit(FAILED)
 
 
 @contextlib.contextmanager
 def watched_start(patience_ms: int) -> Iterator[None]:
-    """Watch over the start of a session or of what needs one: where it hangs, its JVM is killed, and the start ends."""
+    """Watch the start of a session, or of work that needs one: if it hangs, kill its JVM, which ends the start."""
     before, is_late = set(process_tree(os.getpid())), threading.Event()
 
     def end() -> None:
         is_late.set()
         kill_jvm()
-        # A JVM that has been started and does not answer yet: nobody else knows of it.
+        # A started JVM that does not answer yet: nobody else knows of it.
         kill(process for process in process_tree(os.getpid()) if process not in before)
 
     timer = _later(patience_ms / 1000, end)

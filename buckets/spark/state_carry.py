@@ -1,11 +1,11 @@
-"""`buckets state export` and `import`: the state of a checkpoint as a folder of Delta tables, and a checkpoint of it.
+"""`buckets state export` and `import`: a checkpoint's state as a folder of Delta tables, and a checkpoint made from it.
 
 An import makes a checkpoint for other settings:
 
-1. The records are written as they were, and a new version of the rules where their groups change.
-2. The state is written by Spark's own state store, by tasks that do nothing else.
-3. The version of the stores gets the number of the last batch of the export, whose offsets are carried over. So batches
-   go on being numbered, and Delta tables take the next one as what comes after all that they have.
+1. It copies the records unchanged, and adds a new version of the rules if their groups change.
+2. Tasks that do nothing else write the state with Spark's own state store.
+3. The stores' version becomes the number of the export's last batch, whose offsets are carried over. So batch numbers
+   continue, and Delta tables accept the next batch as the successor of all that they contain.
 4. The record of the job is written last; until then the folder is no checkpoint.
 """
 
@@ -100,13 +100,13 @@ KEY_COLUMNS = pa.schema(
         "policies": pa.binary(),
     }
 )
-"""A row a key. What reads `shard`, `state_key`, `head` and `policies` has all there is; the others are for people."""
+"""One row per key. Reading needs only `shard`, `state_key`, `head` and `policies`; the other columns are for people."""
 SHARD_COLUMNS = pa.schema({"shard": pa.int32(), "clock": _TIME, "overview": pa.binary(), "voters": pa.binary()})
 RECORD_COLUMNS = pa.schema({"path": pa.string(), "content": pa.binary()})
 
 
 def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Callable[[str], None]) -> ExportManifest:
-    """Write the state of a checkpoint, as it is after the last batch."""
+    """Write the state of a checkpoint as of its last batch."""
     known = Checkpoint(checkpoint)
     job = known.job.written()
     if folder.exists() and any(folder.iterdir()):
@@ -158,7 +158,7 @@ def _keys(spark: SparkSession, checkpoint: Path, groups: Mapping[str, Group], sc
 
 
 def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: EventSchema) -> pa.RecordBatch:
-    """Return keys as the export has them, of columns `shard`, `state_key`, `head` and `policies`."""
+    """Return keys as rows of the export, given `shard`, `state_key`, `head` and `policies`."""
     heads = [head or b"" for head in batch["head"].to_pylist()]
     summary, extents = summarise_heads(ByteStrings.of(heads)), extents_of(ByteStrings.of(heads))
     names = [split_head_key(state_key) for state_key in batch["state_key"].to_pylist()]
@@ -182,7 +182,7 @@ def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: E
 
 
 def _times(times_ms: Iterable[int], known: Iterable[bool]) -> list[int | None]:
-    """Return times in us; None where they are not known, or beyond what a table can have."""
+    """Return times in us; None for those that are unknown or outside the range of a table."""
     return [
         int(time_ms) * 1000 if is_known and abs(int(time_ms)) < 2**53 else None
         for time_ms, is_known in zip(times_ms, known, strict=True)
@@ -211,11 +211,11 @@ def _records(checkpoint: Path, batch_id: int) -> pa.Table:
 
 
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
-"""The columns of voters whose keys have been found."""
+"""The columns of voters with their keys."""
 
 
 def plan_of(folder: Path, job: Job) -> CarryPlan:
-    """See what an import does."""
+    """Return what an import would do."""
     manifest = ExportManifest.read(folder)
     check_row_counts(folder, manifest)
     with tempfile.TemporaryDirectory() as work:
@@ -226,7 +226,7 @@ def plan_of(folder: Path, job: Job) -> CarryPlan:
 
 
 def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, say: Callable[[str], None]) -> None:
-    """Make the checkpoint of a configuration, and take its output folder over."""
+    """Create the checkpoint of a configuration, and claim its output folder."""
     life, before = uuid.uuid4().hex, location(plan.manifest.checkpoint)
     check_target(job, plan.manifest)
     if before.exists():
@@ -268,7 +268,7 @@ def _import_into(
 def _import_into_store(
     spark: SparkSession, folder: Path, checkpoint: StorePath, plan: CarryPlan, life: str, say: Callable[[str], None]
 ) -> None:
-    """Make the checkpoint on this machine's disk, and put it into the store; what makes it whole goes last."""
+    """Build the checkpoint on the local disk and copy it into the store; the file that makes it complete goes last."""
     Checkpoint(checkpoint).imports.begin()
     spark.conf.set(FILE_MANAGER, SETTINGS[FILE_MANAGER])
     with tempfile.TemporaryDirectory() as work:
@@ -294,7 +294,7 @@ def _check_new(checkpoint: Path) -> None:
 
 
 def check_target(job: Job, manifest: ExportManifest) -> None:
-    """See that a checkpoint can be made, and that its output and archive go no further than the export."""
+    """Check that a checkpoint can be created, and that its output and archive are not ahead of the export."""
     check_free(job.checkpoint)
     Checkpoint(job.checkpoint).job.check_import_ended()
     _check_new(job.checkpoint)
@@ -317,7 +317,7 @@ def check_target(job: Job, manifest: ExportManifest) -> None:
 
 
 def _written_by(job: Job) -> Iterator[tuple[str, Path, Path, str]]:
-    """Yield setting and folder of what a job writes, a table in it that gets each batch, and its application."""
+    """Yield setting and path of each folder that a job writes to, a table that gets every batch, and its writer."""
     output, archive = job.settings.output.folder, job.settings.archive
     if output is not None:
         yield "output.path", output, output / BATCHES, BATCHES
@@ -333,7 +333,7 @@ def _write_records(folder: Path, checkpoint: Path) -> None:
 
 
 def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
-    """Write what is different in the records: the rules, the driver's state, and that there was an import."""
+    """Write the records that change: the rules, the driver's state, and the note of the import."""
     known, batch_id, engine = Checkpoint(checkpoint), plan.manifest.batch_id, plan.basis.engine
     made = Import(batch_id, epoch_ms(), plan.manifest.checkpoint, engine.shards, engine.allowed_lateness)
     known.imports.keep(made)
@@ -352,7 +352,7 @@ def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
 
 
 def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) -> None:
-    """Write what is put into the state, as files of `MESSAGES`."""
+    """Write the rows to put into the state as files of `MESSAGES`."""
     keys = _rows(spark, folder / KEYS, "shard int, state_key binary, head binary, policies binary")
     pages = _rows(spark, folder / PAGES, "shard int, state_key binary, page binary")
     for rows, carry in ((keys, _carried_keys), (pages, _carried_pages)):
@@ -370,7 +370,7 @@ def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) 
 
 
 def _rows(spark: SparkSession, table: Path, columns: str) -> DataFrame:
-    """Read columns of a table from its files: for Delta, Spark would run jobs over the table's log first."""
+    """Read columns of a table from its files: as a Delta table, Spark would first run jobs over its log."""
     files = DeltaTable(str(table)).file_uris()
     return spark.read.schema(columns).parquet(*files) if files else spark.createDataFrame([], columns)
 
@@ -407,7 +407,7 @@ def _carried_pages(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> It
 
 
 def _message_batch(now: list[tuple[int, bytes] | None], batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """Return messages to the shards and keys that entries have now; those that have none are left out."""
+    """Return messages for the new shards and keys of entries; entries without a new shard are dropped."""
     kept = pa.array([index for index, entry in enumerate(now) if entry is not None], pa.int64())
     entries = [entry for entry in now if entry is not None]
     columns = {
@@ -419,7 +419,7 @@ def _message_batch(now: list[tuple[int, bytes] | None], batch: pa.RecordBatch, n
 
 
 def _install(spark: SparkSession, messages: Path, carried: Regrouping, partitions: int, state: Path) -> None:
-    """Make the state as after a batch 0, a snapshot of each partition's store, of files of `MESSAGES`."""
+    """Write the state as of batch 0, one snapshot per partition's store, from files of `MESSAGES`."""
     rows = spark.read.schema(from_arrow_schema(MESSAGES)).parquet(str(messages))
     by_shard = rows.repartitionById(partitions, "shard")
     installed = by_shard.mapInArrow(partial(install, carried), from_arrow_schema(PRODUCED))

@@ -1,7 +1,7 @@
-"""Calls on the state of a shard, which Spark's store of the running task answers (`buckets/java/state`).
+"""Calls on a shard's state, which the running task's Spark store answers (`buckets/java/state`).
 
-Many entries are one call, and go there and back as they lie in `ByteStrings`. A worker has one connection to its JVM,
-for all tasks that it ever does.
+One call carries many entries, laid out in both directions as in `ByteStrings`. A worker has one connection to its JVM
+for all of its tasks.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.storage.shard_store import InColumns
 
 ANNOUNCED = "buckets.state"
-"""The local property of tasks that says where their stores are reached, and with what secret."""
+"""The local property that gives tasks the address of their stores and the secret."""
 _AT_ONCE = 1024
 _INT = struct.Struct("<i")
 _OPEN, _GET, _PUT, _REMOVE, _LIST, _FETCH, _COMMIT = b"O", b"G", b"P", b"R", b"L", b"F", b"C"
@@ -28,7 +28,7 @@ _OPEN, _GET, _PUT, _REMOVE, _LIST, _FETCH, _COMMIT = b"O", b"G", b"P", b"R", b"L
 class StateConnection:
     """A connection to the JVM."""
 
-    _of_thread: ClassVar = threading.local()  # `connection`: that which a thread keeps
+    _of_thread: ClassVar = threading.local()  # `connection`: the one kept by the thread
 
     def __init__(self, path: str) -> None:
         """Connect."""
@@ -38,26 +38,26 @@ class StateConnection:
         self._socket.connect(path)
 
     def __del__(self) -> None:
-        """End the connection with the thread that had it."""
+        """Close the connection when its thread ends."""
         self._answers.close()
         self._socket.close()
 
     @classmethod
     @contextlib.contextmanager
     def kept(cls, path: str) -> Iterator["StateConnection"]:
-        """Give the connection that this thread keeps; one that was cut off in the `with` is not kept any longer."""
+        """Yield this thread's connection; one that breaks inside the `with` is dropped."""
         connection: StateConnection | None = getattr(cls._of_thread, "connection", None)
         if connection is None or connection.path != path:
             connection = cls._of_thread.connection = cls(path)
         try:
             yield connection
-        except (OSError, EOFError):  # of a JVM that has ended, or an attempt that was cut off
+        except (OSError, EOFError):  # the JVM has ended, or an attempt was cut off
             del cls._of_thread.connection
             raise
 
     @classmethod
     def of_task(cls) -> "StateConnection":
-        """Return the worker's connection, on which the store of the running task is open."""
+        """Return the worker's connection, opened on the store of the running task."""
         task = TaskContext.get()
         announced = None if task is None else task.getLocalProperty(ANNOUNCED)
         if task is None or announced is None:
@@ -69,11 +69,11 @@ class StateConnection:
             return connection
 
     def commit(self) -> None:
-        """Have the JVM commit the store, to which nothing more is written, while the task goes on."""
+        """Tell the JVM to commit the store, which must not be written to afterwards, while the task continues."""
         self._send(_COMMIT)
 
     def call(self, kind: bytes, *parts: bytes) -> ByteStrings:
-        """Call, and return the first answer. Raises RuntimeError where the store refuses the call."""
+        """Send a call and return the first answer; raises RuntimeError if the store refuses it."""
         self._send(kind, *parts)
         return self.answer()
 
@@ -102,14 +102,14 @@ class StateConnection:
 
 
 class StateEntries(InColumns):
-    """All entries of a shard in the state of the running task."""
+    """All entries of a shard in the running task's state."""
 
     def __init__(self, connection: StateConnection, shard: int) -> None:
         """Use a connection on which a store is open."""
         self._connection, self._shard = connection, _INT.pack(shard)
 
     def read(self, keys: ByteStrings) -> ByteStrings:
-        """Read entries; empty bytes where there is none."""
+        """Read entries; a missing one is empty."""
         return concatenated([self._call(_GET, some) for some in _pieces(keys)] or [ByteStrings.empties(0)])
 
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
@@ -128,7 +128,7 @@ class StateEntries(InColumns):
         while some.size:
             try:
                 yield from some.to_list()
-            except GeneratorExit:  # What nobody asks for any more would be taken for the next call's answer.
+            except GeneratorExit:  # An answer that nobody reads would be taken for the next call's answer.
                 while self._connection.answer().size:
                     pass
                 raise
@@ -140,19 +140,19 @@ class StateEntries(InColumns):
 
 @lru_cache(maxsize=4)
 def state_tasks(context: SparkContext, method: str) -> Any:
-    """Return a method of `StateTasks` in the driver's JVM, which py4j looks for in four calls."""
+    """Return a method of `StateTasks` in the driver's JVM; py4j needs four calls to look it up."""
     return getattr(context._jvm.buckets.StateTasks, method)  # type: ignore[union-attr]
 
 
 def fetch(where: str) -> list[bytes]:
-    """Return what the JVM keeps for the driver, once; `where` is how it said so."""
+    """Return, once, what the JVM holds for the driver under the reference `where`."""
     path, name = where.split("\n")
     with StateConnection.kept(path) as connection:
         return connection.call(_FETCH, name.encode()).to_list()
 
 
 def _joined(strings: ByteStrings) -> bytes:
-    """Return how many there are, their lengths, and their bytes."""
+    """Encode strings as their count, their lengths, and their bytes."""
     data = strings.data[strings.start[0] : strings.start[-1]]
     return b"".join([_INT.pack(strings.size), strings.lengths.astype("<i4").tobytes(), data.tobytes()])
 

@@ -1,6 +1,6 @@
-"""Writes what lies in the stores of a checkpoint after its last batch as files: `python -m … CHECKPOINT FOLDER`.
+"""Write a checkpoint's stores after its last batch to files: `python -m … CHECKPOINT FOLDER`.
 
-A process of its own does it, so that who reads them has no JVM.
+It runs as a separate process, so that the reader of the files needs no JVM.
 """
 
 import sys
@@ -13,16 +13,15 @@ from buckets.spark.state_reader import last_ended, read_stored
 from buckets.stores.location import location
 
 _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What runs for seconds is done before Java's second compiler has paid for itself: Spark starts in two
-thirds of the time."""
+"""A run of seconds ends before Java's second compiler pays off: without it Spark starts in two thirds of the time."""
 
 
 def main(checkpoint: str, folder: str) -> int:
-    """Write the entries of all stores as Parquet, the log's segments as they are, and say after which batch."""
+    """Write the entries of all stores as Parquet, with log segments unchanged, and print the number of their batch."""
     place = location(checkpoint)
     java = {"spark.driver.extraJavaOptions": _BRIEF}
     spark = start_session("buckets serve", shards=2, extra=java, checkpoint=place, places=[Path(folder)])
-    batch_id = last_ended(place)  # What is older than some batches is removed while the job runs
+    batch_id = last_ended(place)  # The running job deletes state older than some batches
     read_stored(spark, place, batch_id).write.option("compression", "none").parquet(folder)
     sys.stdout.write(f"{batch_id}\n")
     spark.stop()

@@ -1,4 +1,4 @@
-"""Reads a checkpoint's state from Spark's stores, of a query that has ended or that still runs."""
+"""Read a checkpoint's state from Spark's stores, whether its query has ended or still runs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ _LOGGED = pa.schema({"shard": pa.int32(), "state_key": pa.binary(), "value": pa.
 
 
 def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
-    """Read the entries of one of the maps of `store`, as columns `shard`, `state_key` and `value`."""
+    """Read the entries of one map of `store` as columns `shard`, `state_key` and `value`."""
     stored = read_stored(spark, checkpoint)
     # Pages are never in the log.
     entries = stored if section == PAGES else _with_log(stored)
@@ -45,7 +45,7 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
 
 
 def read_stored(spark: SparkSession, checkpoint: Path, batch_id: int | None = None) -> DataFrame:
-    """Read what lies in the stores after a batch, else the last that has ended, the log's segments as they are."""
+    """Read the stores as of a batch, by default the last ended one, with log segments unchanged."""
     record, ended = Checkpoint(checkpoint).job, SourceOffsets(checkpoint).ended if batch_id is None else batch_id
     entries = state_tasks(spark.sparkContext, "entries")
     version = 0 if ended is None else ended + 1
@@ -53,7 +53,7 @@ def read_stored(spark: SparkSession, checkpoint: Path, batch_id: int | None = No
 
 
 def _with_log(stored: DataFrame) -> DataFrame:
-    """Return what lies in the store, with what the segments of the log hold in place of what they replace."""
+    """Return the stored entries with those in the log's segments, which override older ones."""
     in_log = F.substring("state_key", 1, GROUP_BYTES) == F.lit(bytearray(LOG))
     segments = stored.where(in_log & (F.length("state_key") > GROUP_BYTES))
     logged = segments.mapInArrow(_logged, from_arrow_schema(_LOGGED))
@@ -63,7 +63,7 @@ def _with_log(stored: DataFrame) -> DataFrame:
 
 
 def _logged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the entries of segments, each with the key of its segment."""
+    """Return the entries in segments, each with the key of its segment."""
     for batch in batches:
         for shard, segment, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             keys, values = (held.to_list() for held in decode_segment(data))
@@ -89,7 +89,7 @@ def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def last_ended(checkpoint: Path) -> int:
-    """Return the last batch that has ended; there must be one."""
+    """Return the last ended batch; at least one must exist."""
     ended = SourceOffsets(checkpoint).ended
     if ended is None:
         message = f"checkpoint {checkpoint} holds no state yet: no batch has ended"
@@ -98,11 +98,11 @@ def last_ended(checkpoint: Path) -> int:
 
 
 def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> tuple[list[Row], list[Row]]:
-    """Return what lies in a checkpoint: its groups, the largest first, and its largest keys.
+    """Return statistics of a checkpoint: its groups, largest first, and its largest keys.
 
-    A group has `group_id`, `keys`, `cells`, `pages` and `state_bytes`, which are keys and values of heads and pages
-    before the store's compression; a key `state_key`, that of its head without the section, `clock_ms`, `cells`,
-    `pages` and `state_bytes`.
+    A group has `group_id`, `keys`, `cells`, `pages` and `state_bytes`: the bytes of keys and values of heads and pages,
+    uncompressed. A key has `state_key` (that of its head, without the section), `clock_ms`, `cells`, `pages` and
+    `state_bytes`.
     """
     last_ended(checkpoint)
     heads = read_entries(spark, checkpoint, HEADS).mapInArrow(_summarise, _SUMMARY)
@@ -130,9 +130,9 @@ def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> tuple[lis
 def read_timeline(
     spark: SparkSession, checkpoint: Path, group_id: str, key: str, text_columns: Sequence[bool]
 ) -> tuple[TimelineView, int] | None:
-    """Read the timeline of a key, whose columns are given by whether they hold texts, and how many bytes it takes.
+    """Return the timeline of a key and its size in bytes; `text_columns` says which columns hold text.
 
-    None where the key has none.
+    None if the key has no timeline.
     """
     last_ended(checkpoint)
     state_key = head_key(group_id, key)

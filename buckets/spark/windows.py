@@ -1,7 +1,7 @@
-"""The stages of a batch in tasks: rows become messages to shards, whose timelines lie in Spark's state store.
+"""The stages of a batch in tasks: rows become messages to shards, whose timelines are in Spark's state store.
 
-The first stage, `FanOut`, has no state. A task of the second has the messages to all shards of its partition, and a
-store for them; state that is carried is put into such stores too. Workers load this, so it imports no driver code.
+The first stage, `FanOut`, is stateless. A second-stage task gets the messages to all shards of its partition, and a
+store for them; an import writes carried state to such stores too. Workers load this, so it imports no driver code.
 """
 
 import uuid
@@ -50,11 +50,11 @@ COLUMNS = "shard int, payload binary"
 class FanOut:
     """The first stage in a task: rows of a source become messages to shards, in `COLUMNS`."""
 
-    normalise: Normalise  # brings the rows into the form of `events.arrivals`
-    is_archived: bool = False  # whether rows of the archive come out besides
+    normalise: Normalise  # converts the rows to `events.arrivals`
+    is_archived: bool = False  # whether to put out rows of the archive as well
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a task, packed for another one."""
+        """Yield a task's messages, packed for another task."""
         for fanned in self.fanned(batches):
             messages = list(fanned.messages())
             shards = pa.array([message.shard for message in messages], pa.int32())
@@ -62,7 +62,7 @@ class FanOut:
             yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])
 
     def fanned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FannedOut]:
-        """Yield what each piece of the rows comes to, not packed."""
+        """Yield the unpacked result of each piece of rows."""
         rule_set, terms, lists = rule_set_of_task(), terms_of_task(), lists_of_task()
         arrived = ArrivedInTask() if self.is_archived else None
         yield from fan_out_rows(self.normalise(batches, terms.event_schema), rule_set, terms, lists, arrived)
@@ -78,7 +78,7 @@ def fan_out_rows(
     lists: Lists = NO_LISTS,
     arrived: ArrivedInTask | None = None,
 ) -> Iterator[FannedOut]:
-    """Fan out each piece of a task's arrivals, as in `events.arrivals`; what is archived is gathered in `arrived`."""
+    """Fan out each piece of a task's arrivals, as in `events.arrivals`; rows to archive are collected in `arrived`."""
     schema, engine = terms.event_schema, terms.engine
     required = engine.required(rule_set.needed_fields)
     for rows in arrivals:
@@ -93,7 +93,7 @@ def fan_out_rows(
 
 
 PRODUCED = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload", pa.binary())])
-"""What tasks put out: the name of an output, how many rows there are, and a payload."""
+"""The columns of a task's results: the name of an output, the number of rows, and a payload."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Score:
         )
 
     def scored(self, sent: Iterable[tuple[int, bytes | ShardPayload]]) -> Iterator[pa.RecordBatch]:
-        """Score messages that are not packed, each beside its shard."""
+        """Score unpacked messages, each given with its shard."""
         messages, passed = dict[int, list[bytes | ShardPayload]](), list[bytes]()
         for shard, message in sent:
             if isinstance(message, bytes) and shard == PASSING:
@@ -158,19 +158,19 @@ class Score:
 
 
 def both_stages(first: FanOut, second: Score, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Do a whole batch in one task: rows of a source become rows of `PRODUCED`."""
+    """Run a whole batch in one task: rows of a source become rows of `PRODUCED`."""
     return second.scored(chain.from_iterable(each.unpacked() for each in first.fanned(batches)))
 
 
 def as_rows(produced: Iterable[Produced]) -> pa.RecordBatch:
-    """Return what was put out as rows of `PRODUCED`."""
+    """Return results as rows of `PRODUCED`."""
     rows = [(one.output, one.rows, one.payload) for one in produced]
     columns = zip(*rows, strict=True) if rows else ((), (), ())
     return pa.RecordBatch.from_arrays(list(map(pa.array, columns, PRODUCED.types)), schema=PRODUCED)
 
 
 def _store(entries: Entries, pages: Entries) -> ShardStore:
-    """Return the store of a shard, whose pages lie apart."""
+    """Return the store of a shard, which keeps pages separately."""
     return ShardStore(
         heads=Section(entries, HEADS),
         pages=Section(pages, PAGES),
@@ -180,14 +180,14 @@ def _store(entries: Entries, pages: Entries) -> ShardStore:
 
 
 def _together(sent: Sequence[Sequence[bytes | ShardPayload]], group_ids: Sequence[str]) -> ShardEvents | None:
-    """Return what several shards are sent, for one call; None if that or they are many, or something is filled."""
+    """Join the messages of several shards for one call; None if a shard is being filled, or there are too many."""
     pieces = [[each for each in of_shard if isinstance(each, ShardPayload)] for of_shard in sent]
     is_filled = [*map(len, pieces)] != [*map(len, sent)]
     return None if is_filled or len(sent) > MOST_MAPPED else joined_shards(pieces, group_ids)
 
 
 def _kept(layers: Mapping[int, Layer]) -> Iterator[Produced]:
-    """Write the state of shards, and yield how large it is."""
+    """Write the state of shards, and yield its size."""
     for shard, layer in layers.items():
         held = layer.commit()
         if held is not None:
@@ -198,7 +198,7 @@ MESSAGES = pa.schema(
     [("shard", pa.int32())]
     + [(name, pa.binary()) for name in ("state_key", "head", "policies", "page", "overview", "voters")]
 )
-"""A key (`head`, `policies`), a page, or what the shard knows of time (no `state_key`)."""
+"""Each row is a key (`head`, `policies`), a page, or the shard's times (no `state_key`)."""
 _AT_ONCE = 10_000
 
 
@@ -221,7 +221,7 @@ def install(carried: "Regrouping", batches: Iterable[pa.RecordBatch]) -> Iterato
 
 
 class _Installing:
-    """A shard whose state is put into its store."""
+    """A shard whose state is being written to its store."""
 
     def __init__(self, entries: StateEntries, carried: "Regrouping") -> None:
         from buckets.state_transfer.shard_times import Installer, ShardTimes

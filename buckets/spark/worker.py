@@ -1,4 +1,4 @@
-"""The Python process that does the work of a task, and is used again for the next one."""
+"""The Python process that runs tasks, one after the other."""
 
 import contextlib
 import ctypes
@@ -15,18 +15,18 @@ from pyspark.sql import SparkSession
 
 TRIM_EVERY_S = 1.0
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""What gives memory that is free back to the system; not every C library has it."""
+"""Returns free memory to the system; not every C library has it."""
 
 
 class _LastTrim:
-    at_s = -math.inf  # when this process has last given memory back
+    at_s = -math.inf  # when this process last returned memory
 
 
 def settle() -> None:
-    """End a task: what was loaded is no garbage, and memory that is free is the system's, once a second.
+    """End a task: freeze what is loaded, and return free memory to the system, at most once a second.
 
-    A batch of 100,000 payments takes some hundred MB, which each worker would have in vain until the next one. To give
-    memory back after each small batch, and to take it again, costs a tenth of its CPU.
+    A batch of 100,000 payments takes some hundred MB, which each worker would otherwise hold until the next one.
+    Releasing and reallocating it after every small batch costs a tenth of the batch's CPU.
     """
     freeze_loaded()
     if time.monotonic() - _LastTrim.at_s >= TRIM_EVERY_S:
@@ -39,31 +39,31 @@ def settle() -> None:
 def settled(
     stage: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Do what a task does with its rows, whatever it is composed of, and end the task settled, once."""
+    """Run a task's stage over its rows, then `settle`, once however many stages are combined."""
     yield from stage(batches)
     settle()
 
 
 @cache
 def freeze_loaded() -> None:
-    """Take everything that is loaded out of the garbage collector's sight, once in a process.
+    """Exempt everything loaded from garbage collection, once per process.
 
-    pyspark collects garbage after each task. With numpy, numba and pyarrow loaded that takes 70 ms, which a small
-    batch has to wait for; what was loaded is never garbage. A driver does so every few seconds, and takes 150 ms.
+    pyspark collects garbage after each task. With numpy, numba and pyarrow loaded that takes 70 ms, which a small batch
+    must wait for, and loaded modules are never garbage. A driver collects every few seconds, which takes 150 ms.
     """
     gc.collect()
     gc.freeze()
 
 
 def start_workers(context: SparkContext) -> None:
-    """Have Spark start a worker while the session starts; the first batch tells of any fault."""
+    """Let Spark start a worker while the session starts; the first batch reports any fault."""
     _beside("start of the workers", lambda: context.parallelize(range(1), 1).count())
 
 
 def take_steps(session: SparkSession) -> None:
-    """Have Spark take the steps of a batch with a few rows while the query is made ready.
+    """Let Spark rehearse the steps of a batch on a few rows while the query is being prepared.
 
-    Java loads a thousand classes for them and compiles code, which the first batch would wait for.
+    Java loads a thousand classes for them and compiles code; otherwise the first batch would wait for that.
     """
 
     def steps() -> None:
@@ -79,7 +79,7 @@ def _same(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _beside(name: str, work: Callable[[], object]) -> None:
-    """Do something beside the start of a job, which goes on where it fails."""
+    """Run work in the background while a job starts; if it fails, the start continues."""
 
     def run() -> None:
         with contextlib.suppress(Exception):

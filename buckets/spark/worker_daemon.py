@@ -1,8 +1,8 @@
-"""The Python process from which Spark's workers are forked, with all loaded that scoring needs.
+"""The Python process from which Spark forks its workers, with everything loaded that scoring needs.
 
-Spark forks a worker for each task that runs at once, and ends one that was idle for a minute. Each would import the
-engine and load its kernels for itself, which a first batch has to wait for; forked, they share all of it, and its
-memory too. Nothing that is loaded starts a thread but Arrow's allocator, which is made to be forked.
+Spark forks a worker for each concurrent task, and ends those that were idle for a minute. Each would import the engine
+and load its kernels itself while a first batch waits; forked workers share both, including their memory. Only Arrow's
+allocator starts a thread while loading, and it is safe to fork.
 """
 
 import gc
@@ -24,9 +24,9 @@ _ARCHIVE = re.compile(r"/(pyspark|py4j[^/]*)\.zip$")
 
 
 def _leave_out_archive() -> None:
-    """Import pyspark from where it is installed, as the driver does.
+    """Import pyspark from its installation, as the driver does.
 
-    Spark puts an archive of it first, whose modules are compiled anew each time they are imported.
+    Spark puts an archive first on the path, and modules in it are compiled again on every import.
     """
     installed = [path for path in sys.path if not _ARCHIVE.search(path)]
     if PathFinder.find_spec("pyspark", installed) and PathFinder.find_spec("py4j", installed):
@@ -34,10 +34,10 @@ def _leave_out_archive() -> None:
 
 
 def _end_quietly(worker: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
-    """Return what a worker does, which ends without a word once nobody reads its answers: the session has ended.
+    """Return a worker function that ends silently once nobody reads its answers because the session has ended.
 
-    Spark stops as soon as it has a task's results, while the worker is still tidying up. Its own answer to that is a
-    traceback among what the job says.
+    Spark stops as soon as it has a task's results, while the worker is still cleaning up. By default the worker would
+    print a traceback among the job's messages.
     """
 
     def work(connection: socket.socket, authenticated: bool) -> int:
@@ -51,7 +51,7 @@ def _end_quietly(worker: Callable[[socket.socket, bool], int]) -> Callable[[sock
 
 def main() -> None:
     """Load the engine and its kernels, and fork workers until Spark ends."""
-    # At once, as Spark's own would: an interrupt is meant for the driver.
+    # End at once, as Spark's own daemon would: an interrupt is meant for the driver.
     os.setpgid(0, 0)
     _leave_out_archive()
     for name in LOADED:

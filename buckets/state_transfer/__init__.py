@@ -1,6 +1,6 @@
-"""The state of a job, carried from one checkpoint into another that is made for other settings.
+"""Transfer of a job's state from one checkpoint to another one with other settings.
 
-An *export* is a folder of Delta tables with everything that a checkpoint knows, and a manifest. What of it changes
-with the settings is here: which group a group becomes, how its keys are written, which shard has them. Spark reads and
-writes the state itself (`spark.state_carry`).
+An *export* is a folder of Delta tables with a checkpoint's whole contents, and a manifest. This package computes what
+changes with the settings: the groups, the encoding of their keys, and the shards of the keys. Spark reads and writes
+the state itself (`spark.state_carry`).
 """

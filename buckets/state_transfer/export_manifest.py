@@ -1,9 +1,9 @@
-"""The manifest and the tables of an export of state, and what an import makes of them.
+"""The manifest and the tables of an export of state, and the plan of an import.
 
-EXPORT/keys      a Delta table: a row a key, with its head and what policies remember of it
-EXPORT/pages     a row a page
-EXPORT/shards    a row a shard: what it knows of time
-EXPORT/records   a row a file: what the driver and Spark have written beside the state
+EXPORT/keys      a Delta table: one row per key, with its head and what policies remember of it
+EXPORT/pages     one row per page
+EXPORT/shards    one row per shard: its times
+EXPORT/records   one row per file that the driver and Spark have written beside the state
 EXPORT/export.json  the manifest, which is written last
 """
 
@@ -41,7 +41,7 @@ KEYS, PAGES, SHARDS, RECORDS = "keys", "pages", "shards", "records"
 
 
 class TableCheck(BaseModel):
-    """How to tell that a table is whole: the number of its rows, and a checksum of them in any order."""
+    """A table's row count, and a checksum of its rows in any order, to verify that it is complete."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,7 +50,7 @@ class TableCheck(BaseModel):
 
 
 class ExportManifest(BaseModel):
-    """What an export is of: a checkpoint, the record of its job, and its state up to a batch, as tables by name."""
+    """The contents of an export: a checkpoint, its job's record, and its state as of a batch, as tables by name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -69,7 +69,7 @@ class ExportManifest(BaseModel):
         return str(self.job["id"])
 
     def write(self, folder: Path) -> None:
-        """Write it; with it the export is whole."""
+        """Write the manifest, which completes the export."""
         write_whole(folder / FILE, self.model_dump_json(indent=1))
 
     @classmethod
@@ -102,9 +102,9 @@ class ExportManifest(BaseModel):
 
 @dataclass(frozen=True)
 class Regrouping:
-    """The groups of a job by their identity, and the number of shards that it has now and had before.
+    """A job's groups by identity, and its number of shards now and before.
 
-    What a group that is not among them has left is not carried over: no rule needs it.
+    State of other groups is not carried over, since no rule needs it.
     """
 
     groups: Mapping[str, Group]
@@ -114,40 +114,40 @@ class Regrouping:
 
     @classmethod
     def of(cls, rule_set: RuleSet, lateness_ms: int, shards_before: int, shards: int) -> "Regrouping":
-        """Return what becomes of the groups of rules, with the lateness and the shards from now on."""
+        """Return the groups of rules with the new lateness and number of shards."""
         groups = {group.state_id: group for group in (*rule_set.groups, *rule_set.alert_groups)}
         return cls(groups, lateness_ms, shards_before, shards)
 
     @property
     def keeps_shards(self) -> bool:
-        """Whether each key is in the shard that it was in."""
+        """Whether each key stays in its shard."""
         return self.shards == self.shards_before
 
     def shards_of(self, group_id: str, keys: Sequence[str]) -> list[int]:
-        """Return the shard of each key of a group from now on."""
+        """Return the new shard of each key of a group."""
         return [*map(int, shards_of(self.groups[group_id], pa.array(keys, pa.string()), self.shards))]
 
     def on_driver(self) -> "Regrouping":
-        """Return the same groups where all keys are together."""
+        """Return the same groups with all keys in one shard, as on the driver."""
         return replace(self, shards_before=1, shards=1)
 
 
 @dataclass(frozen=True)
 class CarryPlan:
-    """What an import makes of an export."""
+    """How an import changes an export."""
 
-    manifest: ExportManifest  # of the export
+    manifest: ExportManifest  # the export's manifest
     basis: CheckpointIdentity  # what the new checkpoint is made from
-    before: RuleSet  # the rules in force as they were
-    rule_set: RuleSet  # the rules in force from now on; the same version where nothing of them changes
-    carried: Regrouping  # what becomes of the groups
-    differences: tuple[str, ...]  # what is different from now on, a line each
+    before: RuleSet  # the rules in force so far
+    rule_set: RuleSet  # the rules in force from now on; the same version if nothing changes
+    carried: Regrouping  # the new groups and shards
+    differences: tuple[str, ...]  # the changes, one line each
 
 
 def plan_import(
     manifest: ExportManifest, rule_set: RuleSet, arrived: Stretches, basis: CheckpointIdentity
 ) -> CarryPlan:
-    """See what an import does."""
+    """Plan an import."""
     written = manifest.job
     conflict = basis.conflict(written, is_carried=True)
     if conflict is not None:
@@ -195,11 +195,11 @@ def _differences(manifest: ExportManifest, basis: CheckpointIdentity, before: Ru
         yield f"the rule set gets version {now.version}; rules keep their versions"
 
 
-_LEFT_OUT = ("in_use", "live.json", "job.json")  # Records of one checkpoint alone
+_LEFT_OUT = ("in_use", "live.json", "job.json")  # Records that belong to one checkpoint alone
 
 
 def last_batch(checkpoint: Path) -> int:
-    """Return the last batch that has ended."""
+    """Return the last ended batch."""
     ended = SourceOffsets(checkpoint).ended
     if ended is None:
         message = f"checkpoint {checkpoint} holds no state yet: no batch has ended; there is nothing to carry over"
@@ -215,11 +215,11 @@ def last_batch(checkpoint: Path) -> int:
 
 
 def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
-    """Yield the files that are carried over as they are, relative to the checkpoint."""
+    """Yield the files that are copied unchanged, relative to the checkpoint."""
     spark = spark_folder(checkpoint)
     files = [file for file in sorted(records_folder(checkpoint).rglob("*")) if file.name not in _LEFT_OUT]
     files += sorted((spark / "sources").rglob("*"))
-    # Spark looks for the batch before the last one too.
+    # Spark also needs the batch before the last one.
     files += [file for number in (batch_id - 1, batch_id) if (file := spark / "offsets" / str(number)).exists()]
     files.append(spark / "commits" / str(batch_id))
     for file in files:
@@ -228,16 +228,16 @@ def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
 
 
 def number_state(checkpoint: Path, batch_id: int) -> None:
-    """Make of state as after a batch 0 that after another batch.
+    """Rename state as of batch 0 to state as of another batch.
 
-    It is a snapshot of each partition's store, whose name is the number of the next batch; nothing in it says so again.
+    It is a snapshot of each partition's store; only its name contains the number of the next batch.
     """
     for partition in (state_folder(checkpoint) / "0").glob("[0-9]*/*"):
         snapshot = partition / "1.zip"
         if not snapshot.exists():
             message = f"Spark has written no snapshot of the state in {partition}, as this release expects of it"
             raise BucketsError(message)
-        # With another name, Hadoop's checksum file does not belong to it any more.
+        # Under another name, Hadoop's checksum file no longer matches.
         for other in partition.glob(".*.crc"):
             other.unlink()
         snapshot.rename(partition / f"{batch_id + 1}.zip")
@@ -249,7 +249,7 @@ CHECKED = {
     SHARDS: ("shard", "overview", "voters"),
     RECORDS: ("path", "content"),
 }
-"""Of each table, the columns that its checksum is of."""
+"""For each table, the columns that its checksum covers."""
 
 
 def rows_of(folder: Path, name: str) -> Iterator[pa.RecordBatch]:
@@ -259,9 +259,9 @@ def rows_of(folder: Path, name: str) -> Iterator[pa.RecordBatch]:
 
 
 def check_table(folder: Path, name: str) -> TableCheck:
-    """Count the rows of a table, and compute a checksum of them in any order. Cost: about 3 us a row.
+    """Count the rows of a table, and compute a checksum of them in any order. Cost: about 3 us per row.
 
-    BucketsError if it cannot be read.
+    Raises BucketsError if it cannot be read.
     """
     rows = checksum = 0
     for batch in rows_of(folder, name):
@@ -274,13 +274,13 @@ def check_table(folder: Path, name: str) -> TableCheck:
 
 
 def check_contents(folder: Path, manifest: ExportManifest) -> None:
-    """See that each table holds what was written; BucketsError if one does not, or cannot be read."""
+    """Check that each table has the rows that were written; raises BucketsError if not, or if one is unreadable."""
     for name in CHECKED:
         _check(folder, name, check_table(folder, name) == manifest.tables.get(name))
 
 
 def check_row_counts(folder: Path, manifest: ExportManifest) -> None:
-    """See that each table opens and has as many rows as were written; no row is read; BucketsError if one does not."""
+    """Check that each table opens and has its row count, without reading rows; raises BucketsError otherwise."""
     for name in CHECKED:
         with _reading(folder, name):
             rows = DeltaTable(folder / name).to_pyarrow_dataset().count_rows()

@@ -1,8 +1,8 @@
-"""What a shard knows of time besides its timelines, and how carried timelines are put into new stores.
+"""A shard's times besides its timelines, and how carried timelines are put into new stores.
 
-Where keys change their shards, votes for the clock go with their keys; a vote whose key is gone is dropped. What was
-evicted cannot be assigned to keys any more, so all shards know the latest of what any of them has evicted of a group:
-nothing is said to be complete that is not.
+When keys change shards, their votes for the clock move with them; the vote of a vanished key is dropped. Evictions can
+no longer be assigned to keys, so every shard takes the latest eviction of a group in any shard: nothing incomplete
+passes for complete.
 """
 
 import json
@@ -34,33 +34,33 @@ from buckets.timeline.inspection import clocks_of
 
 @dataclass(frozen=True)
 class ShardTimes:
-    """What a shard knows of time."""
+    """A shard's times."""
 
     # by group, the time of the latest event that was evicted
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
-    # of its clock, by group; who had an event last comes last
+    # of its clock, by group; the voter with the latest event comes last
     voters: dict[str, list[Voter]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, overview: bytes, clock: bytes) -> "ShardTimes":
-        """Read what an eviction schedule has written; nothing of a shard that has none."""
+        """Read what an eviction schedule has written; empty for a shard without one."""
         evicted_until_ms = json.loads(overview).get("evicted_until_ms", {}) if overview else {}
         return cls(evicted_until_ms, ShardClock.from_bytes(clock).voters)
 
     def overview(self) -> bytes:
-        """Return what of it is not in the votes, as `read` takes it."""
+        """Encode everything but the votes, for `read`."""
         return json.dumps({"evicted_until_ms": self.evicted_until_ms}).encode()
 
     def clock(self) -> ShardClock:
-        """Return the clock by these votes."""
+        """Return the clock that results from these votes."""
         return ShardClock.of_voters(self.voters)
 
 
-Resolved = tuple[int, str, int, str]  # The shard and the group of a voter as they were, its hash, and its key as it was
+Resolved = tuple[int, str, int, str]  # The old shard and group of a voter, its hash, and its old key
 
 
 def resolve(shard: int, state_keys: Iterable[bytes], times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:
-    """Yield those of the keys of a shard that are its voters."""
+    """Yield a shard's keys that are voters."""
     of_groups = times[shard].voters if shard in times else {}
     voters = {(group_id, voter) for group_id, of_group in of_groups.items() for voter, _ in of_group}
     for group_id, key in map(split_head_key, state_keys if voters else ()):
@@ -72,7 +72,7 @@ def resolve(shard: int, state_keys: Iterable[bytes], times: Mapping[int, ShardTi
 def carried_times(
     times: Mapping[int, ShardTimes], resolved: Iterable[Resolved], carried: Regrouping
 ) -> dict[int, ShardTimes]:
-    """Return what each shard knows from now on; `resolved` are the keys of voters."""
+    """Return the new times of each shard; `resolved` are the keys of voters."""
     times_now = {shard: ShardTimes() for shard in range(carried.shards)}
     for shard, before in times.items():
         for group_id, until_ms in before.evicted_until_ms.items():
@@ -85,7 +85,7 @@ def carried_times(
                 times_now[shard].voters[group_id] = voters
     if carried.keeps_shards:
         return times_now
-    # Other voters vote where their keys are now, those who had events last in their old shards last.
+    # Voters move to their keys' new shards; those with the latest events in their old shards come last.
     moved: dict[tuple[int, str], dict[int, tuple[int, int, int]]] = {}
     clocks = {
         (shard, group_id): dict(voters) for shard, known in times.items() for group_id, voters in known.voters.items()
@@ -103,7 +103,7 @@ def carried_times(
 
 
 class CarriedKey(NamedTuple):
-    """The head of a key and what policies remember of it, if there is any."""
+    """A key's head, and what policies remember of it, if anything."""
 
     state_key: bytes
     head: bytes
@@ -111,18 +111,18 @@ class CarriedKey(NamedTuple):
 
 
 class Installer:
-    """The new store of a shard, until `end`."""
+    """Fills a new store for a shard; `end` completes it."""
 
     def __init__(self, store: ShardStore, carried: Regrouping) -> None:
         self._store, self._groups, self._lateness_ms = store, carried.groups, carried.lateness_ms
         self._schedule = EvictionSchedule()
 
     def put_pages(self, pages: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep pages, by where they lie now."""
+        """Store pages under their new keys."""
         self._store.pages.put(pages)
 
     def put_keys(self, keys: Sequence[CarriedKey]) -> None:
-        """Keep keys, and enter each for eviction, by its clock."""
+        """Store keys, and schedule each for eviction by its clock."""
         self._store.heads.put([(key.state_key, key.head) for key in keys if key.head])
         self._store.policies.put([(key.state_key, key.policies) for key in keys if key.policies])
         by_group: dict[str, list[CarriedKey]] = {}
@@ -131,7 +131,7 @@ class Installer:
         for group_id, own_keys in by_group.items():
             group, state_keys = self._groups[group_id], ByteStrings.of([key.state_key for key in own_keys])
             clocks_ms = self._clocks_ms(group, ByteStrings.of([key.head for key in own_keys]))
-            # What is remembered outside the shards has no timeline.
+            # State kept on the driver has no timeline.
             remembered_ms = [
                 clock if key.head else json.loads(key.policies)[2]
                 for key, clock in zip(own_keys, clocks_ms.tolist(), strict=True)
@@ -140,19 +140,19 @@ class Installer:
         self._schedule.save(self._store.schedule, self._groups)
 
     def end(self, times: ShardTimes) -> None:
-        """Write what the shard knows of time."""
+        """Write the shard's times."""
         self._schedule.clock = times.clock()
         self._schedule.evicted_until_ms = dict(times.evicted_until_ms)
         self._schedule.save(self._store.schedule, self._groups)
 
     def enter(self, group_id: str, state_keys: ByteStrings) -> None:
-        """Enter keys of a group that are in the store, and have timelines, for eviction."""
+        """Schedule a group's stored keys that have timelines for eviction."""
         heads, policies = self._store.heads.read(state_keys), self._store.policies.read(state_keys)
         clocks_ms = self._clocks_ms(self._groups[group_id], heads)
         self._enter(self._groups[group_id], state_keys, clocks_ms, bool(policies.lengths.any()))
 
     def _clocks_ms(self, group: Group, heads: ByteStrings) -> npt.NDArray[np.int64]:
-        """Return the clocks of keys; what an earlier generation has left is visited first."""
+        """Return the clocks of keys; keys of an earlier generation come first in the eviction schedule."""
         clocks_ms = clocks_of(heads, np.full(heads.size, group.generation))
         return np.where(clocks_ms == NO_CLOCK, LONG_AGO_MS, clocks_ms)
 
@@ -166,7 +166,7 @@ class Installer:
 
 
 def carried_state_keys(state_keys: Sequence[bytes], carried: Regrouping) -> list[tuple[int, bytes] | None]:
-    """Return the shards that have heads from now on, and their keys; None for those that are not carried over."""
+    """Return the new shard and state key of each head; None for those that are not carried over."""
     places: list[tuple[int, bytes] | None] = [None] * len(state_keys)
     by_group: dict[str, list[int]] = {}
     for index, state_key in enumerate(state_keys):
@@ -214,7 +214,7 @@ def carried_stores(
 
 
 def carried_driver(entries: Values, carried: Regrouping) -> dict[tuple[str, bytes], bytes]:
-    """Return the state on the driver under other settings, by the names of a store and of a map in it, and a key."""
+    """Return the driver's state under other settings, by the names of its store and map, and its key."""
     maps = [field.name for field in fields(ShardStore)]
     stores = {field.name: memory_store() for field in fields(DriverStores)}
     for (name, key), value in entries.items():

@@ -1,1 +1,1 @@
-"""Object stores: their objects as paths, and what Spark is told of them."""
+"""Object stores: objects as paths, and local copies of objects."""

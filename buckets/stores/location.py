@@ -1,4 +1,4 @@
-"""Where something lies, in a file system or an object store; and local copies of what has to be mapped into memory."""
+"""Locations in a file system or an object store; and local copies of files that must be memory-mapped."""
 
 import contextlib
 import hashlib
@@ -17,13 +17,13 @@ from buckets.stores.store_path import StorePath, check_environment
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)")
 _STORES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}
-"""By the scheme as it may be written, the one that Spark and Delta know."""
+"""Maps each accepted scheme to the one that Spark and Delta know."""
 _NOT_TAKEN = re.compile(r"[%#?\[\]\\|^\x00-\x1f\x7f]")
-"""In an address that is written: Spark and Delta read it in two ways, and would not mean the same folder by it."""
+"""Characters refused in addresses: Spark and Delta read them differently, and would disagree about the folder."""
 
 
 def location(text: str, base: Path = Path()) -> Path:
-    """Return where a path, or an address in an object store, points to that somebody has written."""
+    """Return the location of a path, or of an address in an object store, as written by a person."""
     path = found_location(text, base)
     wrong = _NOT_TAKEN.search(text) if isinstance(path, StorePath) else None
     if wrong is not None:
@@ -33,8 +33,8 @@ def location(text: str, base: Path = Path()) -> Path:
 
 
 def found_location(text: str, base: Path = Path()) -> Path:
-    """Return where a path, or an address in an object store, points to that was found there, with any names."""
-    # A path that was read as one of a file system has one slash less.
+    """Return the location of a path, or of an address in an object store, that was listed there, whatever its names."""
+    # A path that was parsed as a local one has lost a slash.
     scheme = _SCHEME.match(text)
     if scheme is None:
         return base / text
@@ -54,7 +54,7 @@ def found_location(text: str, base: Path = Path()) -> Path:
 
 
 def in_file_system(path: Path) -> Path:
-    """Return a path, as an option of a command that takes no other."""
+    """Return a local path, for an option that accepts no object store."""
     scheme = _SCHEME.match(str(path))
     if scheme is not None:
         message = f"{scheme[1]}://{scheme[2].lstrip('/')}: is not a path of a file system, which alone is taken here"
@@ -63,13 +63,13 @@ def in_file_system(path: Path) -> Path:
 
 
 def as_input(path: Path) -> Path | IO[bytes]:
-    """Return a file as pyarrow reads it; of an object in a store only those parts are fetched that it wants."""
+    """Open a file for pyarrow; of an object in a store only the requested parts are fetched."""
     return path.open("rb") if isinstance(path, StorePath) else path
 
 
 @contextmanager
 def as_output(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file to write it; an object of a store is written at the end, and until then in memory."""
+    """Open a file for writing; an object is buffered in memory and written at the end."""
     if isinstance(path, StorePath):
         with io.BytesIO() as sink:
             yield sink
@@ -80,14 +80,14 @@ def as_output(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-_KEPT_S = 7 * 86_400  # Copies that nobody has asked for as long are removed
+_KEPT_S = 7 * 86_400  # Copies unused for this long are deleted
 
 
 def local_copy(path: Path) -> Path:
-    """Return a file of this machine with what an object holds, which never changes; a file is returned as it is.
+    """Return a local file with the contents of an immutable object; a local file is returned unchanged.
 
-    Copies of one object are made once a machine, for all processes of a user, and kept while they are in use. OSError
-    if it cannot be read, or not written here.
+    Each object is copied once per machine, for all processes of a user, and kept while in use. Raises OSError if it
+    cannot be read, or written locally.
     """
     if not isinstance(path, StorePath):
         return path

@@ -1,11 +1,11 @@
 """A file or folder of an object store, as a path.
 
-A checkpoint, its tables and all else that the code knows as a folder may lie in a store: what it does with paths works
-with objects as well. A store has no folders, so there is nothing to make or to remove of them; an object is there as a
-whole, once it is written, and stays so. What only a file system can do, such as being mapped into memory, is an error
-that says so, and never a folder that is called `s3a:`.
+A checkpoint, its tables and any other folder may be in a store: the code's operations on paths work on objects as well.
+A store has no folders, so none are created or removed; an object appears whole once it is written, and stays whole.
+Operations that only a file system supports, such as memory-mapping, raise an error that says so, and never use a local
+folder named `s3a:`.
 
-An endpoint, a region and keys come from the environment, under the names that the tools of all vendors know
+Endpoint, region and keys come from the environment, under the names that the tools of all vendors know
 (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, …).
 """
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
-PATIENCE_S = 30.0  # For how long a request is tried again that a store has not answered as it should
+PATIENCE_S = 30.0  # How long a request is retried that a store has not answered properly
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 
 
 def retried(ask: Callable[[], T], passes_within_s: Callable[[Exception], float]) -> T:
-    """Ask what may be asked several times, until there is an answer, or a fault does not pass any more by itself."""
+    """Repeat a question that may be asked several times until it is answered, or fails in a way that will not pass."""
     began_s, pause_s = time.monotonic(), _FIRST_PAUSE_S
     while True:
         try:
@@ -55,7 +55,7 @@ _VENDORS = ("AWS_", "AZURE_")
 
 
 def check_environment() -> None:
-    """See that clients of stores can be made of the environment; their libraries end the program where they cannot."""
+    """Check that clients of stores can be built from the environment; their libraries would end the program."""
     for name in _ENDPOINTS:
         endpoint = os.environ.get(name)
         if endpoint is not None and not is_address(endpoint):
@@ -67,16 +67,16 @@ def check_environment() -> None:
             raise BucketsError(message)
 
 
-_ATTEMPT_S = 3.0  # For how long the library tries a request again before it says so, and a signal is taken
+_ATTEMPT_S = 3.0  # How long the library itself retries before it reports, so that a signal is handled
 _CONNECT_WITHIN = timedelta(seconds=5)
-_READ_BYTES = 1 << 20  # So much is read at least of an object that is read in parts
+_READ_BYTES = 1 << 20  # The least that is read of an object that is read in parts
 _TAKEN = ("AlreadyExistsError", "PreconditionError", "FileNotFoundError", "NotFoundError")
-"""What obstore raises where another writer was faster; named, since it is imported late."""
+"""Errors of obstore when another writer was faster; by name, since obstore is imported late."""
 _ALLOW_HTTP = "AWS_ALLOW_HTTP"
 
 
 class StorePath(PosixPath):
-    """A path such as `s3a://BUCKET/FOLDER/FILE`. What goes wrong in a store is an OSError, as with files."""
+    """A path such as `s3a://BUCKET/FOLDER/FILE`; faults of a store raise OSError, as with files."""
 
     __slots__ = ()
 
@@ -84,24 +84,24 @@ class StorePath(PosixPath):
         return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
 
     def __fspath__(self) -> str:
-        """Refuse to be taken for a file."""
+        """Refuse to be used as a local file."""
         message = f"{self} lies in an object store, and a file or folder of this machine is needed here; name one"
         raise BucketsError(message)
 
     def is_absolute(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
     def resolve(self, strict: bool = False) -> Self:
-        """Return it as it is: a store has no links."""
+        """Return the path itself: a store has no links."""
         return self
 
     def absolute(self) -> Self:
-        """Return it as it is."""
+        """Return the path itself."""
         return self
 
     def relative_to(self, *other: PurePath, **more: Any) -> PurePosixPath:  # type: ignore[override]
-        """Return the path from a folder to it."""
+        """Return the path relative to a folder."""
         return PurePosixPath(*self.parts).relative_to(*(PurePosixPath(*each.parts) for each in other))
 
     @property
@@ -111,13 +111,13 @@ class StorePath(PosixPath):
 
     @property
     def _object(self) -> str:
-        """Its name, which a bucket itself does not have: asked for an object without one, a server lists the bucket."""
+        """The object's name; a bucket has none, and a server asked for an object without one would list the bucket."""
         if not self.key:
             raise IsADirectoryError(errno.EISDIR, "is a bucket", str(self))
         return self.key
 
     def _asked(self, ask: Callable[["ObjectStore"], T], patience_s: float | None = None) -> T:
-        """Ask the bucket, and again for so long, in s, as it does not answer; OSError for what goes wrong."""
+        """Ask the bucket, retrying for `patience_s` seconds if it does not answer; raises OSError for faults."""
         patience_s = PATIENCE_S if patience_s is None else patience_s
 
         def passes_within_s(error: Exception) -> float:
@@ -137,11 +137,11 @@ class StorePath(PosixPath):
             raise store_error(self, error) from error
 
     def read_bytes(self) -> bytes:
-        """Return what an object holds."""
+        """Return the contents of an object."""
         return self._asked(lambda store: bytes(store.get(self._object).bytes()))
 
     def read_tagged(self, patience_s: float = PATIENCE_S) -> tuple[bytes, str]:
-        """Return what an object holds, and the tag by which `write_over` knows it."""
+        """Return the contents of an object, and the tag that `write_over` compares."""
 
         def get(store: "ObjectStore") -> tuple[bytes, str]:
             found = store.get(self._object)
@@ -150,18 +150,18 @@ class StorePath(PosixPath):
         return self._asked(get, patience_s)
 
     def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
-        """Return what an object holds, as text."""
+        """Return the contents of an object as text."""
         return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
 
     def _head(self) -> "ObjectMeta":
         return self._asked(lambda store: store.head(self._object))
 
     def tag(self) -> str:
-        """Return the tag of an object, which another one in its place does not have."""
+        """Return an object's tag, which changes when the object is replaced."""
         return str(self._head()["e_tag"])
 
     def write_bytes(self, data: Any) -> int:
-        """Write an object, or another one in its place."""
+        """Write an object, replacing any existing one."""
         self._asked(lambda store: store.put(self._object, bytes(data)))
         return len(data)
 
@@ -172,15 +172,15 @@ class StorePath(PosixPath):
         return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
 
     def write_first(self, data: bytes) -> str | None:
-        """Write an object and return its tag; None where there was one. Of several writers one does so."""
+        """Create an object and return its tag; None if it exists. Of several writers one succeeds."""
         return self._put(data, "create", PATIENCE_S)
 
     def write_over(self, data: bytes, tag: str, patience_s: float = PATIENCE_S) -> str | None:
-        """Write an object in the place of the one with a tag; return its own, None where another writer was faster."""
+        """Replace the object with this tag and return the new tag; None if another writer was faster."""
         return self._put(data, {"e_tag": tag}, patience_s)
 
     def _put(self, data: bytes, mode: Any, patience_s: float) -> str | None:
-        """Write an object on a condition; return its tag, None where another writer has been there."""
+        """Write an object under a condition and return its tag; None if another writer was faster."""
 
         def put(store: "ObjectStore") -> str | None:
             try:
@@ -192,24 +192,24 @@ class StorePath(PosixPath):
 
         tag = self._asked(put, patience_s)
         if tag is None:
-            # It may hold just this: a write whose answer was lost, and was tried again.
+            # It may hold just this data: a write whose answer was lost, and was retried.
             with suppress(FileNotFoundError):
                 there, its_tag = self.read_tagged()
                 return its_tag if there == data else None
         return tag
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
         self._asked(lambda store: store.delete(self._object))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a folder is there with the first object in it."""
+        """Do nothing: a folder exists with its first object."""
 
     def rmdir(self) -> None:
-        """Do nothing: a folder goes with the last object in it."""
+        """Do nothing: a folder vanishes with its last object."""
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Return how large an object is, and when it was written; in place of an inode what stands for its tag."""
+        """Return an object's size and time of writing, with a number derived from its tag as inode."""
         meta = self._head()
         number = int.from_bytes(hashlib.blake2b(str(meta["e_tag"]).encode(), digest_size=7).digest(), "big")
         written_s = meta["last_modified"].timestamp()
@@ -217,12 +217,12 @@ class StorePath(PosixPath):
         return os.stat_result((0o100644, number, 0, 1, 0, 0, meta["size"], 0, int(written_s), 0), times)
 
     def owner(self, *_: Any, **__: Any) -> str:
-        """Raise an OSError: whose an object is, it does not say."""
+        """Raise OSError: a store does not report an object's owner."""
         message = f"{self} has no owner"
         raise OSError(message)
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether there is an object, or a folder with one in it."""
+        """Return whether there is an object, or a folder with at least one."""
         return self.is_file() or self.is_dir()
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
@@ -233,18 +233,18 @@ class StorePath(PosixPath):
             return False
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether objects lie below it."""
+        """Return whether there are objects below the path."""
         prefix = f"{self.key}/" if self.key else None
         return self._asked(lambda store: any(store.list(prefix=prefix, chunk_size=1)))
 
     def _content(self) -> tuple[list[str], dict[str, "ObjectMeta"]]:
-        """Return the names of the folders in a folder, and of its objects what the store knows of them."""
+        """Return the names of the folders in a folder, and the metadata of its objects."""
         found = self._asked(lambda store: store.list_with_delimiter(self.key or None))
         folders = [PurePosixPath(name).name for name in found["common_prefixes"]]
         return folders, {PurePosixPath(meta["path"]).name: meta for meta in found["objects"]}
 
     def iterdir(self) -> Iterator[Self]:  # type: ignore[override]
-        """Yield what lies in a folder."""
+        """Yield the contents of a folder."""
         folders, objects = self._content()
         yield from (self / name for name in (*folders, *objects))
 
@@ -253,10 +253,10 @@ class StorePath(PosixPath):
         return ((self / name, meta["size"]) for name, meta in self._content()[1].items())
 
     def walk(self) -> Iterator[tuple[Self, list[str], dict[str, int]]]:
-        """Yield each folder from here on, with the folders in it, and the objects with when they were written.
+        """Yield each folder from here on, with its folders, and its objects with the times when they were written.
 
-        That is in ms since the epoch, to the second, as `stat` says it: not all answers of a store say more. What the
-        caller takes out of the list of folders is not walked.
+        Times are in ms since the epoch, to the second as in `stat`, since not all stores report more. Folders that the
+        caller removes from the list are not walked.
         """
         folders, objects = self._content()
         yield self, folders, {name: int(meta["last_modified"].timestamp()) * 1000 for name, meta in objects.items()}
@@ -268,7 +268,7 @@ class StorePath(PosixPath):
         return (path for path in self._below() if path.match(pattern))
 
     def glob(self, pattern: str, **_: Any) -> Iterator[Self]:  # type: ignore[override]
-        """Yield the objects below a folder whose path from there matches, name by name."""
+        """Yield the objects below a folder whose relative path matches, name by name."""
         parts = len(PurePosixPath(pattern).parts)
         found = self.iterdir() if parts == 1 else self._below()
         return (path for path in found if len(path.parts) == len(self.parts) + parts and path.match(pattern))
@@ -280,7 +280,7 @@ class StorePath(PosixPath):
                 yield self.joinpath(PurePosixPath(meta["path"]).relative_to(self.key or "."))
 
     def open(self, mode: str = "r", *_: Any, **more: Any) -> IO[Any]:  # type: ignore[override]
-        """Open an object to read it, in parts where not all of it is wanted."""
+        """Open an object for reading; it is fetched in parts as needed."""
         if mode not in ("r", "rb"):
             self.__fspath__()
         reader = io.BufferedReader(_Reader(self), _READ_BYTES)
@@ -288,7 +288,7 @@ class StorePath(PosixPath):
 
 
 class _Reader(io.RawIOBase):
-    """The bytes of an object, of which those that are asked for are fetched."""
+    """The bytes of an object, fetched on demand."""
 
     def __init__(self, path: StorePath) -> None:
         super().__init__()
@@ -320,15 +320,15 @@ class _Reader(io.RawIOBase):
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 _STATUS = re.compile(r"status(?: code)?[:\s↳]+([34]\d\d)\b")
-_OF_KEYS = ("401", "403")  # Answers of a store that does not do it for everybody, or of a server that is asked for keys
-_PASSING = ("408", "409", "412", "425", "429")  # Those to another of which a later try may lead
+_OF_KEYS = ("401", "403")  # Codes for a lack of permission, or from a server that requires keys
+_PASSING = ("408", "409", "412", "425", "429")  # Codes after which a retry may succeed
 _FAULT = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>([^<]*)</Message>)?")
 _NOT_THERE = ("", "NoSuchKey")
 _NO_BUCKET, _NO_NAME, _TOO_SLOW = "NoSuchBucket", "InvalidBucketName", "RequestTimeout"
 
 
 class StoreError(BucketsError, OSError):
-    """A store that does not do what it is asked, in a line."""
+    """A request that a store has refused or failed, explained in one line."""
 
     def __init__(self, message: str, why: str = "") -> None:
         super().__init__(message)
@@ -340,14 +340,14 @@ class StoreAway(StoreError, Outage):
 
 
 def away_behind(error: BaseException | None) -> StoreAway | None:
-    """Return the store that is away because of which there is an error; None where it has another reason."""
+    """Return the unreachable store that caused an error; None if it has another cause."""
     while error is not None and not isinstance(error, StoreAway):
         error = error.__cause__ or error.__context__
     return error
 
 
 def store_error(path: PurePath | str, error: Exception) -> StoreError:
-    """Return what has gone wrong with a path, given the error of a library."""
+    """Translate a library's error about a path."""
     code, told = _fault(str(error))
     if code in (_NO_BUCKET, _NO_NAME):
         bucket = str(path).split("/")[2]
@@ -364,31 +364,31 @@ def store_error(path: PurePath | str, error: Exception) -> StoreError:
 
 
 def store_away(path: PurePath | str, reason: str) -> StoreAway:
-    """Return that a store does not answer when it is asked for a path, and how."""
+    """Return the error that a store does not answer about a path, with the reason."""
     why = f"the store does not answer as it should ({reason})"
     return StoreAway(f"{path}: {why}; see that it runs, and AWS_ENDPOINT_URL and AWS_REGION in the environment", why)
 
 
 def is_mistaken(error: Exception) -> bool:
-    """Return whether a store says that a request is not right, so that the same one gets the same answer."""
+    """Return whether a store says that the request itself is wrong, so that repeating it would not help."""
     return _status(error) not in ("", *_PASSING) and _fault(str(error))[0] != _TOO_SLOW
 
 
 def _status(error: Exception) -> str:
-    """Return the HTTP status with which a store refuses a request; empty where it has sent none."""
+    """Return the HTTP status with which a store refuses a request; empty if there is none."""
     found = _STATUS.search(_COLOURS.sub("", str(error)))
     return "" if found is None else found[1]
 
 
 def _fault(text: str) -> tuple[str, str]:
-    """Return the code of what a store has answered, and what it says of it to people; empty where it says nothing."""
+    """Return the code and the text of a store's error answer; empty if it has none."""
     found = _FAULT.search(text)
     return ("", "") if found is None else (found[1], unescape(found[2] or "").split("\n")[0][:200].rstrip("."))
 
 
 def _reason(error: Exception) -> str:
     """Strip URLs and XML bodies from a client's error text."""
-    # Delta's is a text of several lines, in colours, whose last one says what it comes down to.
+    # Delta's text has several coloured lines, the last of which summarises it.
     steps = [line.strip(" \t↳") for line in _COLOURS.sub("", str(error)).splitlines() if "↳" in line]
     told = [part for part in (steps[-1] if steps else first_line(error)).split(" - ") if part]
     return told[-1].split(": <")[0][:200].rstrip(": ")
@@ -396,7 +396,7 @@ def _reason(error: Exception) -> str:
 
 @lru_cache(maxsize=16)
 def store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
-    """Return a bucket, as the environment says how it is reached; requests are tried again for so long."""
+    """Return a bucket, reached as the environment says; requests are retried for `patience_s` seconds."""
     check_environment()
     is_plain = endpoint.startswith("http://")
     if is_plain:

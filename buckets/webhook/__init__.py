@@ -1,1 +1,1 @@
-"""Alerts over HTTP, beside the outputs of a job: kept in the checkpoint until they have been taken."""
+"""Alerts over HTTP, besides the outputs of a job: kept in the checkpoint until they are accepted."""

@@ -1,9 +1,9 @@
-"""Delivers alerts over HTTP beside the job, those of one key in the order in which they were raised.
+"""Delivers alerts over HTTP in the background of a job, those of one key in the order in which they were raised.
 
-No batch waits for it. A batch's alerts are spread by key over as many connections as are set, and those of the next
-batch follow once all of them are settled. While the receiver is away an alert is tried again, after pauses that double
-up to a minute; an alert that it refuses, or that has become too old, is given up. Each exchange has one deadline,
-however its peer deals out its bytes.
+No batch waits for it. A batch's alerts are spread by key over the configured number of connections, and the next batch
+follows once all are settled. While the receiver is unavailable an alert is retried, after pauses that double up to a
+minute; an alert that is refused, or has become too old, is given up. Each exchange has one deadline, however slowly its
+peer sends bytes.
 """
 
 import base64
@@ -35,33 +35,33 @@ from buckets.webhook.spool import Spool, WaitingAlert
 
 _PORTS = {"http": 80, "https": 443}
 _READ_BYTES = 1 << 14
-_MOST_READ = 1 << 16  # How much of an answer's body is read, so that the connection can be used again
+_MOST_READ = 1 << 16  # How much of an answer's body is read to reuse the connection
 _REFUSALS = frozenset({400, 413, 415, 422})
-"""Answers that say something about this one message, which the next attempt would not change."""
+"""Status codes that concern this one message, so that a retry would not change them."""
 _REDIRECTED = 300
 _LONGEST_REASON = 200
 _LONGEST_PAUSE_S = 3600
-_PAUSE_DIGITS = 5  # As many digits of a pause are read as make it longer than the longest
+_PAUSE_DIGITS = 5  # A number with this many digits exceeds the longest pause
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of an attempt."""
+    """The outcome of an attempt."""
 
-    # whether the alert was taken, is refused for good, or the receiver is away and may take it later
+    # whether the alert was accepted, is refused for good, or the receiver is unavailable and may accept it later
     outcome: Literal["taken", "refused", "away"]
-    reason: str = ""  # why it was not taken, in words
-    pause_s: float | None = None  # how long the receiver asks to be left alone; None where it does not say
+    reason: str = ""  # why it was not accepted, in words
+    pause_s: float | None = None  # the pause that the receiver asks for; None if it does not
 
 
 def signature(key: bytes, message_id: str, at_s: int, body: bytes) -> str:
-    """Return the signature of a message in the form of its header."""
+    """Return a message's signature in the form of its header."""
     signed = f"{message_id}.{at_s}.".encode() + body
     return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
 
 
 class Receiver:
-    """Hands over alerts over one connection, opened when it is needed and again after whatever went wrong."""
+    """Posts alerts over one connection, opened on demand and again after any fault."""
 
     def __init__(self, settings: WebhookSettings) -> None:
         self._settings, self._address = settings, urlsplit(settings.url)
@@ -72,9 +72,9 @@ class Receiver:
         self._protocol = h11.Connection(h11.CLIENT)
 
     def post(self, message_id: str, at_s: int, body: bytes) -> Attempt:
-        """Try once to hand over an alert; twice, if the connection was kept from before and is closed by now.
+        """Try once to post an alert; twice if a kept connection turns out to be closed.
 
-        The code of the answer decides, however its body goes on.
+        The status code decides, whatever becomes of the body.
         """
         headers = {
             "Host": self._address.netloc,
@@ -105,7 +105,7 @@ class Receiver:
         return Attempt(outcome, f"answers {answer.status_code}", _pause_s(answer))
 
     def break_off(self) -> None:
-        """Let an attempt that another thread makes end at once; it counts as not answered."""
+        """End an attempt in another thread at once; it counts as not answered."""
         self._until_s = 0.0
         if self._socket is not None:
             with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ class Receiver:
             self._socket = None
 
     def _is_kept(self) -> bool:
-        """Return whether the connection can be used again; one that its peer has closed or writes to is closed."""
+        """Return whether the connection can be reused; if its peer has closed it or written to it, it is closed."""
         if self._socket is None:
             return False
         self._socket.settimeout(0)
@@ -133,12 +133,12 @@ class Receiver:
         return False
 
     def _exchange(self, request: h11.Request, body: bytes) -> h11.Response:
-        """Send a request, and return the head of its answer; ConnectionError if there is none, OSError if too late."""
+        """Send a request and return the head of its answer; ConnectionError if there is none, OSError if too late."""
         try:
             connected = self._socket if self._socket is not None else self._opened()
             events = (request, h11.Data(data=body), h11.EndOfMessage())
             rest = memoryview(b"".join(self._protocol.send(event) or b"" for event in events))
-            # A receiver may refuse a request before it has read all of it; its answer says why.
+            # A receiver may refuse a request before reading all of it; its answer says why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 while rest:
                     connected.settimeout(self._left_s())
@@ -157,7 +157,7 @@ class Receiver:
         return left_s
 
     def _opened(self) -> socket.socket:
-        """Connect to the first address that takes it; each has its share of the time that is left."""
+        """Connect to the first address that accepts; each gets a share of the remaining time."""
         self._protocol = h11.Connection(h11.CLIENT)
         host, port = self._address.hostname or "", self._address.port or _PORTS[self._address.scheme]
         untried = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -186,7 +186,7 @@ class Receiver:
         return connected.recv(_READ_BYTES)
 
     def _head(self, connected: socket.socket) -> h11.Response:
-        """Read up to the end of an answer's head; informational ones before it are passed over."""
+        """Read up to the end of an answer's head, skipping informational ones."""
         is_answered = False
         while True:
             event = self._protocol.next_event()
@@ -201,7 +201,7 @@ class Receiver:
                 self._protocol.receive_data(data)
 
     def _finish(self, connected: socket.socket) -> None:
-        """Read the rest of an answer, which has been said by its head; without its end the connection is closed."""
+        """Read the rest of an answer, as its head describes it; if it is incomplete, close the connection."""
         read = 0
         with contextlib.suppress(OSError, h11.ProtocolError):
             while read < _MOST_READ:
@@ -219,7 +219,7 @@ class Receiver:
 
 
 def _pause_s(answer: h11.Response) -> float | None:
-    """Return the seconds that `Retry-After` asks for, up to an hour; dates and all else are not read."""
+    """Return the seconds in `Retry-After`, up to an hour; dates and other forms are ignored."""
     asked = next((value for name, value in answer.headers if name == b"retry-after"), b"").strip()
     if not asked.isdigit():
         return None
@@ -229,11 +229,11 @@ def _pause_s(answer: h11.Response) -> float | None:
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 _KEEP_EVERY_S, _TELL_EVERY_S = 1.0, 60.0
 _LOOK_AGAIN_S = 0.1
-_END_WITHIN_S = 10.0  # How long a job waits at its end for alerts that are still there, while the receiver takes them
+_END_WITHIN_S = 10.0  # How long a job's end waits for the remaining alerts while the receiver accepts them
 
 
 class Delivery:
-    """Hands over the alerts of a checkpoint."""
+    """Delivers the alerts of a checkpoint."""
 
     def __init__(
         self,
@@ -242,37 +242,37 @@ class Delivery:
         say: Callable[[str], None],
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
-        """Begin with what waits in a checkpoint; `say` is told a line when alerts are not taken, and are again.
+        """Begin with the waiting alerts of a checkpoint; `say` receives a line when the receiver stops or resumes.
 
-        BucketsError if the record of what was handed over is damaged.
+        BucketsError if the record of delivered alerts is damaged.
         """
         self._spool, self._settings, self._say = Spool(checkpoint), settings, say
         self._receivers = [Receiver(settings) for _ in range(settings.connections)]
         self._first_pause_s = first_pause_s
-        self._lock = threading.Lock()  # held for what several connections change
+        self._lock = threading.Lock()  # protects what several connections change
         self._counts: Counter[str] = Counter()
         self._put = self._spool.count()
         self._settled = 0
         self._kept_s = time.monotonic()
         self._due, self._closing = threading.Event(), threading.Event()
-        self._stuck: set[Receiver] = set()  # over which connections an alert is not taken
+        self._stuck: set[Receiver] = set()  # the connections over which an alert is not accepted
         self._told_s, self._is_told = -_TELL_EVERY_S, False
         self._gave_up_s, self._untold = -_TELL_EVERY_S, 0
         self._end_s = float("inf")
 
     def put(self, batch_id: int, decided_ms: int, alerts: Iterable[Message]) -> None:
-        """Keep the alerts of a batch, which are handed over some time after."""
+        """Store the alerts of a batch for later delivery."""
         self._put += self._spool.put(batch_id, decided_ms, alerts)
         self._due.set()
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many alerts were delivered, attempts failed and alerts were given up, and how many wait."""
+        """Return the numbers of delivered alerts, failed attempts, undelivered alerts and waiting alerts."""
         names = ("delivered", "failed_attempts", "undelivered")
         return {name: self._counts[name] for name in names} | {"waiting": max(self._put - self._settled, 0)}
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Hand over alerts until the end of the `with`, and what is there then as long as the receiver takes it."""
+        """Deliver alerts until the `with` ends, and then the remaining ones as long as the receiver accepts them."""
         self._closing.clear()
         self._stuck.clear()
         self._end_s = float("inf")
@@ -299,7 +299,7 @@ class Delivery:
                 self._due.clear()
                 try:
                     self._hand_over(connections)
-                except Exception as error:  # no fault of this thread may end the job
+                except Exception as error:  # a fault of this thread must not end the job
                     self._say(f"alerts are not handed over: {kind_and_line(error)}")
                     self._closing.wait(LONGEST_PAUSE_S)
                     self._due.set()
@@ -308,7 +308,7 @@ class Delivery:
                 self._due.wait()
 
     def _hand_over(self, connections: ThreadPoolExecutor) -> None:
-        """Hand over what waits, batch by batch; ends early where the job ends and an alert is not taken."""
+        """Deliver waiting alerts batch by batch; stop early if the job ends while an alert is not accepted."""
         for batch_id in self._spool.batches():
             lanes: list[list[WaitingAlert]] = [[] for _ in self._receivers]
             for alert in self._spool.begin(batch_id):
@@ -325,7 +325,7 @@ class Delivery:
             self._spool.remove(batch_id)
 
     def _hand_over_lane(self, receiver: Receiver, alerts: Sequence[WaitingAlert]) -> bool:
-        """Hand over alerts over one connection, in order; returns whether all are settled."""
+        """Deliver alerts over one connection, in order; return whether all are settled."""
         for alert in alerts:
             if not self._is_settled(receiver, alert):
                 return False
@@ -338,7 +338,7 @@ class Delivery:
         return True
 
     def _is_settled(self, receiver: Receiver, alert: WaitingAlert) -> bool:
-        """Try until an alert is taken or given up; returns whether it is, and otherwise the job ends."""
+        """Try until an alert is accepted or given up, and return True; False if the job ends first."""
         pause_s = self._first_pause_s
         while time.monotonic() < self._end_s:
             now_ms = epoch_ms()
@@ -362,7 +362,7 @@ class Delivery:
             self._counts[name] += 1
 
     def _give_up(self, alert: WaitingAlert, answer: Attempt, now_ms: int) -> None:
-        """Keep an alert apart, and say so: at most once a minute, with how many there were since."""
+        """Write an alert to the undelivered ones, and report it at most once a minute, with the number since."""
         self._count("undelivered")
         with self._lock:
             self._spool.give_up(alert, answer.reason, now_ms)
@@ -377,7 +377,7 @@ class Delivery:
             )
 
     def _tell_of(self, receiver: Receiver, fault: str | None) -> None:
-        """Say that alerts are not taken, and that they are again: at most once a minute, whatever comes between."""
+        """Report that alerts are not accepted, or are again: at most once a minute, whatever happens in between."""
         with self._lock:
             if fault is None:
                 self._stuck.discard(receiver)

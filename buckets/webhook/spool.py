@@ -1,12 +1,12 @@
-"""Alerts that wait to be handed over, in the checkpoint: a file a batch, and how far they have been.
+"""Alerts that wait for delivery, in the checkpoint: one file per batch, and the position of delivery.
 
-    CHECKPOINT/buckets/webhook/00000000000000000017.jsonl   the alerts of a batch, a line each
-    CHECKPOINT/buckets/webhook/position.json                the batch that is handed over, up to which line all of its
-                                                            alerts are settled, and which ones behind that line
-    CHECKPOINT/buckets/webhook/undelivered.jsonl            those that were given up, each with the reason
+    CHECKPOINT/buckets/webhook/00000000000000000017.jsonl   the alerts of a batch, one per line
+    CHECKPOINT/buckets/webhook/position.json                the batch being delivered, the line up to which all of its
+                                                            alerts are settled, and those settled beyond that line
+    CHECKPOINT/buckets/webhook/undelivered.jsonl            alerts that were given up, each with the reason
 
-A batch is there before it counts as written, and an alert is settled once it was taken, or is in the last file. So a
-process that is killed loses none, and may hand over some again.
+A batch's file exists before the batch counts as written, and an alert is settled once it was accepted, or is in the
+last file. So a process that is killed loses no alert, and may deliver some again.
 """
 
 import json
@@ -23,21 +23,21 @@ from buckets.outputs.messages import Message
 
 @dataclass(frozen=True)
 class WaitingAlert:
-    """An alert that waits."""
+    """An alert that waits for delivery."""
 
     batch_id: int  # its batch
-    line: int  # its line in the file of the batch, from 0
+    line: int  # its line number in the batch's file, from 0
     message_id: str  # its id
-    key: str  # alerts of one key are handed over in order
+    key: str  # alerts of one key are delivered in order
     decided_ms: int  # when it was raised
     body: str  # its JSON
 
 
 class Spool:
-    """The alerts of a checkpoint that wait."""
+    """The waiting alerts of a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Read how far they have been handed over; BucketsError if that record is damaged."""
+        """Read the position of delivery; BucketsError if its record is damaged."""
         self._records = RecordFiles(checkpoint)
         folder = self._records.folder / "webhook"
         self._batches = NumberedRecords(self._records, folder, ".jsonl", digits=20)
@@ -45,7 +45,7 @@ class Spool:
         self._settled, self._beyond = self._records.read_if_there(self._file, _position) or ((-1, 0, ""), {})
 
     def put(self, batch_id: int, decided_ms: int, alerts: Iterable[Message]) -> int:
-        """Keep the alerts of a batch, and return how many; once more if the batch is run again."""
+        """Store the alerts of a batch, again if the batch is rerun, and return how many there are."""
         lines = [
             json.dumps({"id": alert.identity, "key": alert.key, "decided_ms": decided_ms, "body": alert.value})
             for alert in alerts
@@ -59,24 +59,24 @@ class Spool:
         return self._batches.numbers()
 
     def begin(self, batch_id: int) -> list[WaitingAlert]:
-        """Return the alerts of a batch that are not settled, which are settled from now on."""
+        """Return the unsettled alerts of a batch, and make it the batch that is being settled."""
         is_known, alerts = self._waiting(batch_id)
         if not is_known:
             self._settled, self._beyond = (batch_id, 0, ""), {}
         return alerts
 
     def waiting(self, batch_id: int) -> list[WaitingAlert]:
-        """Return the alerts of a batch that are not settled."""
+        """Return the unsettled alerts of a batch."""
         return self._waiting(batch_id)[1]
 
     def count(self) -> int:
-        """Return how many alerts wait."""
+        """Return the number of waiting alerts."""
         return sum(len(self.waiting(batch_id)) for batch_id in self.batches())
 
     def _waiting(self, batch_id: int) -> tuple[bool, list[WaitingAlert]]:
-        """Return whether the settled position is of the alerts of a batch, and those that are not settled.
+        """Return whether the settled position refers to this batch's alerts, and the unsettled ones.
 
-        A batch that was given up with its topic has left its number to another one, whose alerts are others.
+        A batch that was abandoned with its topic has passed its number on to a batch with other alerts.
         """
         file = self._batches.file(batch_id)
         with self._records.reading(file):
@@ -91,7 +91,7 @@ class Spool:
         return True, [alert for alert in alerts[end:] if self._beyond.get(alert.line) != alert.message_id]
 
     def settle(self, alert: WaitingAlert) -> None:
-        """Note that an alert of the batch that was begun needs nothing more; it is written with the next `keep`."""
+        """Mark an alert of the current batch as settled; the next `keep` writes that."""
         self._beyond[alert.line] = alert.message_id
         batch_id, end, last_id = self._settled
         while end in self._beyond:
@@ -106,11 +106,11 @@ class Spool:
             self._records.write(self._file, record)
 
     def remove(self, batch_id: int) -> None:
-        """Remove a batch whose alerts are all settled, and kept so."""
+        """Delete a batch whose alerts are all recorded as settled."""
         self._batches.remove(batch_id)
 
     def give_up(self, alert: WaitingAlert, reason: str, at_ms: int) -> None:
-        """Write an alert to those that were given up."""
+        """Append an alert to the undelivered ones."""
         record = {"alert_id": alert.message_id, "reason": reason, "given_up_ms": at_ms, "alert": json.loads(alert.body)}
         append_whole(self.undelivered, (write_json(record) + "\n").encode())
 

@@ -1,1 +1,1 @@
-"""Rules: how what is read becomes changes, the book that numbers their versions, and its history as a table."""
+"""Rules: parsing feeds into changes, the book that numbers versions, and their history as a table."""

@@ -1,8 +1,7 @@
-"""The table `rule_changes`: every change of the rules, who made it and why, since when, and the rule before and after.
+"""The table `rule_changes`: every change of the rules, its author, reason and start, and the rule before and after.
 
-The driver writes it in a thread of its own, so that no batch waits for the history. Each version in the checkpoint is
-written once: the table itself records the number of the last one, and a start, or the next write after a failed one,
-adds all later ones.
+The driver writes it in a separate thread, so that no batch waits. Each version in the checkpoint is written once: the
+table records the number of the last one, and a start, or the next write after a failure, adds all later ones.
 """
 
 import threading
@@ -22,7 +21,7 @@ from buckets.json_text import write_json
 from buckets.rules.rule import Rule
 
 TABLE = "rule_changes"
-AGAIN_AFTER_S = 10.0  # How long after a failed write the next one is tried
+AGAIN_AFTER_S = 10.0  # The pause after a failed write before the next one
 _REMEDY = "the checkpoint has all changes"
 _TIME = pa.timestamp("us", "UTC")
 COLUMNS = pa.schema(
@@ -44,20 +43,20 @@ COLUMNS = pa.schema(
 
 
 def rule_changes_path(job: Job) -> Path:
-    """Return where the changes of a job's rules are kept: beside its other tables, or else in its checkpoint."""
+    """Return the path of the changes of a job's rules: beside its other tables, or else in its checkpoint."""
     return (kept_results(job) or job.checkpoint) / TABLE
 
 
 def open_history(job: Job, identity: str, on_fault: Callable[[BucketsError], None] | None = None) -> "RuleHistory":
     """Return the history of a job's rules."""
     path = rule_changes_path(job)
-    # The folder must stay empty until it has an owner, or its owner would refuse it.
+    # The folder must stay empty until it has an owner, who would otherwise refuse it.
     owner = path.parent / OWNER if path.parent != job.checkpoint else None
     return RuleHistory(RuleVersions(job.checkpoint), path, identity, on_fault or (lambda fault: None), owner)
 
 
 def rows_of(versions: Iterable[Version]) -> list[dict[str, Any]]:
-    """Return the rows of versions; times are in us since the epoch."""
+    """Return versions as rows, with times in us since the epoch."""
     return [
         {
             "ruleset_version": version.version,
@@ -87,7 +86,7 @@ def _json(rule: Rule | None) -> str | None:
 
 
 def read_rule_changes(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table of changes, oldest first, as `rows_of` gives them."""
+    """Return the rows of a table of changes, oldest first, in the form of `rows_of`."""
     sql = f"select {', '.join(COLUMNS.names)} from rows order by ruleset_version"
     table = query(path, sql, f"history {path}", _REMEDY)
     for name in ("asked_at", "in_force_at"):
@@ -98,7 +97,7 @@ def read_rule_changes(path: Path) -> list[dict[str, Any]]:
 
 
 class RuleHistory:
-    """Writes the table, in the background."""
+    """Writes the table in the background."""
 
     def __init__(
         self,
@@ -108,10 +107,10 @@ class RuleHistory:
         on_fault: Callable[[BucketsError], None] = lambda fault: None,
         owner: Path | None = None,
     ) -> None:
-        """Keep a table; nothing is written before the first `record`.
+        """Write nothing before the first `record`.
 
-        With a version's number, the identity of the checkpoint makes a write happen once. `on_fault` is called once for
-        each fault, and the write is tried again. The file `owner` must exist before the table is made.
+        The checkpoint's identity and the version number make each write happen once. `on_fault` is called once per
+        fault, and the write is retried. The table is created only once the file `owner` exists.
         """
         self._versions, self._path, self._application = versions, path, f"{identity}-{TABLE}"
         self._on_fault, self._owner = on_fault, owner
@@ -121,7 +120,7 @@ class RuleHistory:
         self._thread: threading.Thread | None = None
 
     def record(self) -> None:
-        """Write the new versions soon; returns at once."""
+        """Schedule the writing of new versions; returns at once."""
         if self._thread is None:
             self._closing = False
             self._thread = threading.Thread(target=self._run, name=TABLE, daemon=True)
@@ -129,7 +128,7 @@ class RuleHistory:
         self._asked.set()
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write the remaining versions, and end."""
         if self._thread is None:
             return
         self._closing = True
@@ -157,7 +156,7 @@ class RuleHistory:
                 return
 
     def _write(self) -> bool:
-        """Write all versions that are not in the table, in one commit; False while the folder has no owner yet."""
+        """Write all missing versions in one commit; return False while the folder has no owner yet."""
         if self._owner is not None and not self._owner.exists():
             return False
         make_table(self._path, COLUMNS)

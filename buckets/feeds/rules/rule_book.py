@@ -1,8 +1,8 @@
-"""Numbers the versions of the rules, and says which version evaluates which batch.
+"""Numbers the versions of the rules, and decides which version evaluates which batch.
 
-What a feed has found becomes a version in this order: refusals and exports are published, then the version is written,
-together with how far the feed has been read. If the process dies in between, no change is lost: it is read again, and
-gives the same.
+What a feed has found becomes a version in this order: refusals and exports are published, then the version is written
+together with the feed's position. If the process dies in between, no change is lost: it is read again, with the same
+result.
 """
 
 import contextlib
@@ -43,27 +43,27 @@ T = TypeVar("T")
 
 
 class RefusedRules(BucketsError):
-    """What is wrong with the rules that are there; the text is the first refusal."""
+    """Faults of the rules as they are; the text is the first refusal."""
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
-        """Take what is refused, of which there is some."""
+        """Take the refusals, at least one."""
         super().__init__(f"rules {refused[0].origin}: {refused[0].reason}")
         self.refused = list(refused)
 
 
 class WholeRules(ABC, RuleFeed, Generic[T]):
-    """A feed of files or a table, which are read again after each change; its book reports what is refused."""
+    """A feed of files or a table, read again after each change; the rule book reports refusals."""
 
     def __init__(self, path: Path, watched: WatchedFiles[T], schema: EventSchema) -> None:
-        """Follow what is at `path`; rules are checked against `schema`."""
+        """Follow the rules at `path`; they are checked against `schema`."""
         self.origin, self._path, self._watched, self._schema = str(path), path, watched, schema
 
     def start(self, position: TopicPosition | None) -> None:
-        """Read the rules that the first batch takes."""
+        """Read the rules for the first batch."""
         self._watched.start()
 
     def read(self, in_force: Sequence[Rule] = ()) -> RuleRead:
-        """Return what differs from the rules in force, once after each change; rules that are broken change nothing."""
+        """Return the differences from the rules in force, once after each change; invalid rules change nothing."""
         try:
             there = self._watched.read()
         except RefusedRules as error:
@@ -73,13 +73,13 @@ class WholeRules(ABC, RuleFeed, Generic[T]):
         return RuleRead() if there is None else RuleRead(self._changes(in_force, there))
 
     def follow_schema(self, schema: EventSchema) -> None:
-        """Check rules against another event schema, at once also those that are there: they may have been refused."""
+        """Check rules against another event schema, including the present ones, which may have been refused."""
         self._schema = schema
         self._watched.read_again()
 
     @abstractmethod
     def _changes(self, in_force: Sequence[Rule], there: T) -> list[RuleChange]:
-        """Return how what is there differs from the rules in force."""
+        """Return the differences between the current contents and the rules in force."""
 
 
 class RuleFiles(WholeRules[tuple[Rule, ...]]):
@@ -94,7 +94,7 @@ class RuleFiles(WholeRules[tuple[Rule, ...]]):
         owner, notes = "", dict[str, ChangeNote]()
         with contextlib.suppress(OSError, KeyError):
             owner = self._path.owner()
-        with contextlib.suppress(BucketsError):  # the folder has gone in the meantime, and the notes with it
+        with contextlib.suppress(BucketsError):  # meanwhile the folder, with the notes, was deleted
             notes = read_change_notes(rule_files(self._path))
         by_whom = {"author": owner, "reason": f"{self._path.name} was changed", "time": self._watched.changed_ms}
         return [
@@ -107,26 +107,26 @@ NO_RULES = RuleSet(0, (), (), {})
 
 
 class BackfillSource:
-    """Where it is asked that rules get their history from the archive; nowhere in a job without one, as here."""
+    """The source of requests to backfill rules from the archive; this one, for jobs without an archive, has none."""
 
     can_fill = False  # Whether there is an archive
 
     def start(self) -> None:
-        """Begin to look for what is asked."""
+        """Start looking for requests."""
 
     def wanted(self) -> Sequence[Wanted]:
-        """Return the rules for which it is asked, at once."""
+        """Return the requested rules, without waiting."""
         return ()
 
     def taken(self, wanted: Wanted) -> None:
-        """Note that a request is in a version of the rules, and need not be asked again."""
+        """Record that a request is part of a version of the rules and is done."""
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop looking."""
 
 
 class RuleBook:
-    """Turns what a feed says into numbered versions; each batch gets one, and the same one if it is run again."""
+    """Turns a feed's reports into numbered versions; each batch gets one, the same one on a rerun."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class RuleBook:
         lists: ListBook | None = None,
         backfills: BackfillSource | None = None,
     ) -> None:
-        """Keep a book of the rules that come from a feed; `on_refused` is called with changes that are not made."""
+        """Number the rules of a feed; `on_refused` is called with refused changes."""
         self._versions, self._batches = checkpoint.versions, checkpoint.batches
         self._feed, self._schema, self._engine = feed, schema, engine
         self._on_refused, self._history = on_refused, history
@@ -150,7 +150,7 @@ class RuleBook:
         self._untaken: RuleRead | None = None
 
     def start(self) -> None:
-        """Begin to follow the feed, and the lists."""
+        """Start following the feed and the lists."""
         check_names(self._current, self._schema)
         self._lists.start()
         self._backfills.start()
@@ -159,7 +159,7 @@ class RuleBook:
             self._history.record()
 
     def stop(self) -> None:
-        """Follow them no more."""
+        """Stop following the feed and the lists."""
         self._feed.stop()
         self._lists.stop()
         self._backfills.stop()
@@ -167,7 +167,7 @@ class RuleBook:
             self._history.close()
 
     def check_schema(self, schema: EventSchema) -> None:
-        """See that all rules are valid with another event schema, as far as they are with the present one."""
+        """Check that all rules that are valid now stay valid with another event schema."""
         check_names(self._current, schema)
         for rule in renamed_rules(self._current, schema.new_names).rules:
             fault = check_against_schema(rule, schema)
@@ -176,13 +176,13 @@ class RuleBook:
                 raise BucketsError(message)
 
     def follow_schema(self, schema: EventSchema) -> None:
-        """Check rules against another event schema from the next batch on, also those that were refused."""
+        """Check rules against another event schema from the next batch on, including refused ones."""
         self._schema = schema
         self._feed.follow_schema(schema)
 
     @property
     def origin(self) -> str:
-        """What the feed follows, in words."""
+        """The origin of the rules, in words."""
         return self._feed.origin
 
     @property
@@ -196,7 +196,7 @@ class RuleBook:
         return self._current
 
     def for_batch(self, batch_id: int) -> RuleSet:
-        """Return the rules of a batch, recorded before it runs: those it had when it ran before, or those in force."""
+        """Return the rules of a batch, recorded before it runs: on a rerun the same as before, else those in force."""
         record = self._batches.record(batch_id)
         if record is not None:
             version = record.ruleset_version
@@ -207,7 +207,7 @@ class RuleBook:
         return self._current
 
     def _take_changes(self, batch_id: int) -> None:
-        """Make a new version of what the feed says, if it says anything, and where fields have got other names."""
+        """Make a new version if the feed reports changes or fields were renamed."""
         current = renamed_rules(self._current, self._schema.new_names)
         read = self._untaken = self._untaken or self._feed.read(current.rules)
         record = self._batches.record(batch_id - 1) if current.fills else None
@@ -228,12 +228,12 @@ class RuleBook:
             self._on_refused(refused)
 
     def _keep(self, revision: Revision, position: TopicPosition | None, batch_id: int) -> None:
-        """Write what has become of the changes; the first batch has a version even if there is no rule yet."""
+        """Write the result of the changes; the first batch gets a version even without rules."""
         origin, rule_set = self._feed.origin, revision.rule_set
         if rule_set.version == 0:
             rule_set = RuleSet(1, (), (), {})
         if rule_set is not self._current:
-            if rule_set.version == self._current.version:  # Only fields have got other names.
+            if rule_set.version == self._current.version:  # Only names of fields have changed.
                 rule_set = replace(rule_set, version=rule_set.version + 1)
             gone = self._gone | deleted(revision.made)
             self._versions.keep(rule_set, revision.made, batch_id, position, origin, gone)
@@ -244,7 +244,7 @@ class RuleBook:
             self._versions.keep_position(position, origin, rule_set.version)
 
     def _revise(self, read: RuleRead, before: RuleSet, batch_id: int) -> Revision:
-        """Return the rule set with the changes that a feed has found; the one before if a batch could not carry it."""
+        """Apply a feed's changes to the rule set; keep the previous one if a batch could not carry the new one."""
         if not read.asked:
             return Revision(before)
         schema, engine, arrived = self._schema, self._engine, self._arrived(batch_id - 1)
@@ -263,11 +263,11 @@ class RuleBook:
         return revision
 
     def refusals(self, asked: Sequence[RuleChange]) -> Sequence[Refusal]:
-        """Return which changes the next batch would refuse if nothing else came before them."""
+        """Return the changes that the next batch would refuse if no others came first."""
         return self._revise(RuleRead(list(asked)), self._current, 0).refused
 
     def _arrived(self, batch_id: int) -> Stretches:
-        """Return the event times that had arrived when a batch had run."""
+        """Return the event times that had arrived by the end of a batch."""
         record = self._batches.before(batch_id + 1)
         return () if record is None else record.arrived
 
@@ -280,7 +280,7 @@ class RuleBook:
         driver: int | None = None,
         greatest: int | None = None,
     ) -> None:
-        """Record that a batch has run with its rules: what event times arrived with it, and what `BatchRecord` says."""
+        """Record that a batch has run with its rules, which event times arrived, and the rest of its `BatchRecord`."""
         so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
         lists = {} if begun is None else begun.lists
         done = BatchRecord(
@@ -305,17 +305,17 @@ def open_rule_table(path: Path) -> DeltaTable:
 
 
 def read_rule_rows(table: DeltaTable) -> list[dict[str, Any]]:
-    """Return the rows of a table of rules, by `rule_id`."""
+    """Return the rows of a table of rules by `rule_id`."""
     sql = "select * from rows order by rule_id"
     rows: list[dict[str, Any]] = query(table, sql, f"rules {table.table_uri}", "restore a version").to_pylist()
     return rows
 
 
-RuleRows = tuple[str, dict[str, RuleChange]]  # The table with its version, and by rule the change that its row asks for
+RuleRows = tuple[str, dict[str, RuleChange]]  # The table's version, and by rule the change that its row requests
 
 
 class RuleTable(WholeRules[RuleRows]):
-    """A feed of the rules in a table, which is looked at every second."""
+    """A feed of the rules in a table, checked every second."""
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
         super().__init__(path, watched_table(path, lambda: _load(path, self._schema)), schema)
@@ -351,7 +351,7 @@ def _load(path: Path, schema: EventSchema) -> RuleRows:
 
 
 def _says_something(change: RuleChange, there: Rule | None) -> bool:
-    """Return whether a row differs from what is in force."""
+    """Return whether a row differs from the rule in force."""
     assert change.rule is not None
     if change.rule.state == "DELETE":
         return there is not None
@@ -359,7 +359,7 @@ def _says_something(change: RuleChange, there: Rule | None) -> bool:
 
 
 def change_of_row(row: dict[str, Any], origin: str, schema: EventSchema) -> RuleChange:
-    """Return a row as a change that puts its rule, perhaps with state DELETE; raises ValueError if it holds none."""
+    """Return the change that a row requests, perhaps with state DELETE; raises ValueError if the row has no rule."""
     if not row["rule_id"]:
         message = "column `rule_id` must not be empty"
         raise ValueError(message)
