@@ -18,7 +18,7 @@ _NONE = -1
 
 
 class Partitioned(NamedTuple):
-    """What goes to which shard: shard by shard, in it group by group, key by key, each key's in arrival order."""
+    """Events by shard, then by group, then by key, each key's events in arrival order."""
 
     keys: Int64s  # int64 `(shards, groups)`, how many keys each shard gets of each group
     key_events: Int32s  # int32 `(keys,)`, how many events each key has
