@@ -6,7 +6,7 @@ memory than their content.
 An entry is a row of numbers: its hash, the position of its key, which its value follows, their lengths and room, its
 `place` (in the store, changed, or the number of a log segment), and the epoch of its last use. Hashes are seeded, so
 nobody outside can choose colliding keys. An entry that outgrows its room is appended; when half of the buffer is dead,
-live entries are compacted in place. The arena is flat arrays in a given memory and a few numbers, from which it resumes.
+live entries are compacted in place. An arena is flat arrays in a given memory, and resumes from them and a few numbers.
 """
 
 import secrets
