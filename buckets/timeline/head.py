@@ -11,8 +11,8 @@ Layout, integers as varints:
         without a value before them as in a page
     the newest cells, as in a page
 
-*Since when* is written for a key whose earlier events may have been evicted before it came (see `eviction`), as long as
-a window can reach back that far. Cells, in a page and in a head:
+*Since when* is written for a key whose earlier events may have been evicted before it came (see `eviction`), as long
+as a window can reach back that far. Cells, in a page and in a head:
 
     columns · combined cells · raw cells · first time (signed)
     combined:  for each cell: gap to the cell before · last - first · events,
