@@ -53,7 +53,7 @@ def _words(model: Any) -> int:
 
 
 class ArrayTupleModel(models.CompositeModel):
-    """How a tuple lies in memory: its fields one after the other, tuples inside it too."""
+    """The memory layout of a tuple: its fields one after the other, including nested tuples."""
 
     def __init__(self, manager: Any, kind: ArrayTuple) -> None:
         super().__init__(manager, kind)
@@ -77,7 +77,7 @@ class ArrayTupleModel(models.CompositeModel):
     get_return_type = get_data_type
 
     def as_argument(self, builder: Any, value: Any) -> Any:
-        """Hand the address over."""
+        """Pass the address."""
         del builder
         return value
 
@@ -98,7 +98,7 @@ class ArrayTupleModel(models.CompositeModel):
     as_return, from_return = as_data, from_data
 
     def traverse(self, builder: Any) -> list[tuple[Any, Callable[[Any], Any]]]:
-        """Return the fields whose references are counted, and how each is read. A variable without a value has none."""
+        """Return the reference-counted fields, and how to read each. A variable without a value has none."""
 
         def read(at: int, value: Any) -> Any:
             is_unset = builder.icmp_unsigned("==", value, _ADDRESS(None))
@@ -220,7 +220,7 @@ def _is_kept(lower: Any, name: str) -> bool:
 
 
 def _load(lower: Any, original: Any, name: str) -> Any:
-    """Read a variable; of one that will be assigned again a copy, which stays as it is."""
+    """Read a variable; return a copy if it will be assigned again."""
     value = original(lower, name)
     if not _is_kept(lower, name):
         return value

@@ -67,7 +67,7 @@ class Computed(NamedTuple):
         return Computed(*(column[chosen] for column in self))
 
 
-COMPUTED: Final = Computed._fields  # The names of what is known of a component
+COMPUTED: Final = Computed._fields  # The names of the columns of a component
 _NOTHING = np.empty(0, np.int64)
 NOTHING_COMPUTED: Final = Computed.known(_NOTHING, _NOTHING.astype(np.int32), _NOTHING)  # A component at no events
 

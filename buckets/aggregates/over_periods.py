@@ -22,7 +22,7 @@ _NO_PERIOD: Final = PlainValue(None, None, "no event in its window comes before 
 
 
 class OverPeriods(Aggregate):
-    """An aggregate over the values of periods, from that of the key's first event in the window on.
+    """An aggregate over the values of periods, beginning with the period of the key's first event in the window.
 
     A period without events is 0 for a count and a sum, and has no value for all else.
     """

@@ -182,7 +182,7 @@ class KeyedTable(EventFields):
 
 
 UNREADABLE = "unreadable"  # What is wrong with dead letters of which no field can be read
-SAMPLED = 200  # At most so many times of arrival are counted in one batch of rows
+SAMPLED = 200  # The most arrival times that are sampled in one batch of rows
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ def _latest(medians_ms, apart):
 @leaf
 def _median_ms(clocks_ms, first):
     """Return the latest time that more than half of the clocks from `first` on have reached; sorts them."""
-    for at in range(first + 1, clocks_ms.shape[0]):  # who had an event last stands last, so they nearly are
+    for at in range(first + 1, clocks_ms.shape[0]):  # the most recently active is last, so they nearly are sorted
         clock_ms, to = clocks_ms[at], at
         while to > first and clocks_ms[to - 1] > clock_ms:
             clocks_ms[to] = clocks_ms[to - 1]
