@@ -1,4 +1,4 @@
-"""The arrays that most modules speak of, by the type of their numbers, and those that nobody changes any more."""
+"""Types of the arrays that most modules use, and read-only views of them."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ Flags = npt.NDArray[np.bool_]
 
 
 def starts_of(lengths: npt.ArrayLike) -> Int64s:
-    """Return where each of some stretches begins that lie one after the other, and where the last one ends."""
+    """Return the offsets of consecutive stretches of these lengths, and the end of the last one."""
     start = np.zeros(np.size(lengths) + 1, np.int64)
     np.cumsum(lengths, out=start[1:])
     return start
 
 
 def read_only(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return numbers as a view that is not to be changed; numba compiles a kernel again for an array that can be."""
+    """Return a read-only view of numbers; for a writable array, numba would compile a kernel again."""
     view = numbers.view()
     view.flags.writeable = False
     return view

@@ -14,7 +14,7 @@ _FEWEST_SLOTS = 16
 
 
 class ByteStrings(NamedTuple):
-    """Byte strings, one after the other. Both arrays are read-only: for others numba would compile kernels again."""
+    """Concatenated byte strings. Both arrays are read-only: for writable ones, numba would compile kernels again."""
 
     data: npt.NDArray[np.uint8]  # uint8, the bytes of all
     start: Int64s  # int64 `(strings + 1,)`, where each begins in `data`, and where the last one ends
@@ -27,64 +27,64 @@ class ByteStrings(NamedTuple):
 
     @classmethod
     def empties(cls, count: int) -> "ByteStrings":
-        """Return so many byte strings without a byte."""
+        """Return this many empty byte strings."""
         return fixed(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of byte strings."""
         return len(self.start) - 1
 
     @property
     def lengths(self) -> Int64s:
-        """How many bytes each has, int64 `(strings,)`."""
+        """The length of each in bytes, int64 `(strings,)`."""
         lengths: Int64s = self.start[1:] - self.start[:-1]
         return lengths
 
     def to_list(self) -> list[bytes]:
-        """Return each as an object."""
+        """Return them as Python objects."""
         data, first = self.data[self.start[0] : self.start[-1]].tobytes(), int(self.start[0])
         return [data[begin - first : end - first] for begin, end in pairwise(self.start.tolist())]
 
     def take(self, indices: Int64s) -> "ByteStrings":
-        """Return some of them, in the order of their indices, int64, none of which is below 0.
+        """Return the byte strings at these indices, int64, none of which may be below 0.
 
         Raises:
-            IndexError: there are not so many.
+            IndexError: an index is too large.
         """
         return fixed(*_taken(self.data, self.start, read_only(np.ascontiguousarray(indices, np.int64))))
 
     def slice(self, begin: int, end: int) -> "ByteStrings":
-        """Return those from one index to another, without a copy."""
+        """Return the byte strings at indices `[begin, end)`, without a copy."""
         first = self.start[begin]
         return fixed(self.data[first : self.start[end]], self.start[begin : end + 1] - first)
 
     def with_prefix(self, prefix: bytes) -> "ByteStrings":
-        """Return them with the same bytes before each."""
+        """Prepend the same bytes to each."""
         start = self.start - self.start[0] + np.arange(len(self.start)) * len(prefix)
         data = np.empty(start[-1], np.uint8)
         _prefix_each(np.frombuffer(prefix, np.uint8), self.data, self.start, data)
         return fixed(data, start)
 
     def followed_by(self, others: "ByteStrings") -> "ByteStrings":
-        """Return each with the one of another place behind it."""
+        """Append the byte string of the same index in `others` to each."""
         start = self.start - self.start[0] + others.start - others.start[0]
         data = np.empty(start[-1], np.uint8)
         _join_pairs(self.data, self.start, others.data, others.start, start, data)
         return fixed(data, start)
 
     def differs_from(self, other: "ByteStrings") -> Flags:
-        """Return which of them are not the same as those of another place, bool `(strings,)`."""
+        """Return which of them differ from those in `other`, bool `(strings,)`."""
         return _differing(self.data, self.start, other.data, other.start)
 
 
 def fixed(data: npt.NDArray[np.uint8], start: Int64s) -> ByteStrings:
-    """Return byte strings whose arrays nobody changes any more."""
+    """Return byte strings over these arrays, which must not be changed any more."""
     return ByteStrings(read_only(data), read_only(start))
 
 
 def concatenated(parts: Sequence[ByteStrings]) -> ByteStrings:
-    """Return byte strings of several places, one after the other."""
+    """Concatenate several sets of byte strings."""
     if len(parts) == 1:
         return parts[0]
     data = [part.data[part.start[0] : part.start[-1]] for part in parts]
@@ -97,7 +97,7 @@ def concatenated(parts: Sequence[ByteStrings]) -> ByteStrings:
 
 @inlined
 def same_bytes(one, at, other, other_at, length):
-    """Return whether two stretches of bytes are the same."""
+    """Return whether two stretches of bytes are equal."""
     byte = 0
     while byte + 8 <= length:
         if read_word(one, at + byte) != read_word(other, other_at + byte):
@@ -112,7 +112,7 @@ def same_bytes(one, at, other, other_at, length):
 
 @leaf
 def slots_for(entries):
-    """Return the slots of a hash table of so many entries: at least twice as many, and a power of two."""
+    """Return the slots of a hash table for this many entries: at least twice as many, and a power of two."""
     slots = np.int64(_FEWEST_SLOTS)
     while slots < 2 * entries:
         slots *= 2
@@ -121,7 +121,7 @@ def slots_for(entries):
 
 @inlined
 def hash_bytes(pool, start, length):
-    """Return a hash of some bytes, never 0."""
+    """Hash bytes; the result is never 0."""
     mixed, factor = np.uint64(length), np.uint64(0x9E3779B97F4A7C15)
     byte = 0
     while byte + 8 <= length:
@@ -137,7 +137,7 @@ def hash_bytes(pool, start, length):
 
 @compiled
 def _taken(pool, pool_start, indices):
-    """Copy some byte strings of a place, and return them one after the other, and where each begins."""
+    """Copy the byte strings at some indices; return their concatenated bytes, and where each begins."""
     start = np.zeros(indices.shape[0] + 1, np.int64)
     for index in range(indices.shape[0]):
         if not 0 <= indices[index] < pool_start.shape[0] - 1:
@@ -162,7 +162,7 @@ def _prefix_each(prefix, pool, pool_start, data):
 
 @compiled
 def _join_pairs(one, one_start, other, other_start, start, data):
-    """Copy byte strings of two places to `start` in `data`, that of the second behind that of the first."""
+    """Copy pairs of byte strings to offsets `start` of `data`, the second of each after the first."""
     for index in range(one_start.shape[0] - 1):
         length = one_start[index + 1] - one_start[index]
         copy_bytes(data, start[index], one, one_start[index], length)
@@ -171,7 +171,7 @@ def _join_pairs(one, one_start, other, other_start, start, data):
 
 @compiled
 def _differing(one, one_start, other, other_start):
-    """Return which byte strings are not the same in two places, bool `(strings,)`."""
+    """Return which byte strings differ between two sets, bool `(strings,)`."""
     differs = np.zeros(one_start.shape[0] - 1, np.bool_)
     for index in range(differs.shape[0]):
         length = one_start[index + 1] - one_start[index]

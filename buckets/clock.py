@@ -1,4 +1,4 @@
-"""The time of day, and since when the machine has run."""
+"""The current time, and the identity of the machine's boot."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,7 @@ def epoch_ms() -> int:
 
 
 def machine_start() -> str:
-    """Return a text that names this start of the machine; empty where the system has none."""
+    """Return an id of this boot of the machine; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -1,11 +1,11 @@
-"""How kernels are compiled: by numba, once for each user of a machine, kept on disk.
+"""Compiles kernels with numba, once for each user of a machine, and caches them on disk.
 
-numba notices that a kernel's own file has changed, but not that a file has changed from which it calls functions. So
-the place on disk is named after the text of all kernels, of the modules that they import, and the versions of numba and
-numpy: after any change they are compiled again, and old machine code is never run. Where a clone lies and when its
-files were written plays no part, so all clones of a version share what one of them has compiled.
+numba notices changes of a kernel's own file, but not of files whose functions it calls. So the cache folder is named
+after the text of all kernels, of the modules that they import, and the versions of numba and numpy: after any change
+they are compiled again, and old machine code is never run. The path of a clone and the times of its files do not count,
+so all clones of a version share one cache.
 
-Where the user can have no folder of their own, each run compiles for itself.
+If the user cannot have a folder of their own, each run compiles for itself.
 """
 
 import atexit
@@ -40,7 +40,7 @@ _IMPORT = re.compile(rb"^from buckets\.([\w.]+) import", re.MULTILINE)
 
 
 def kernel_files() -> dict[str, bytes]:
-    """Return the text of all modules that compile something, and of those whose constants they import, by path."""
+    """Return the text of all modules that compile something, and of modules that they import, by path."""
     package = Path(str(files("buckets")))
     texts = {str(path.relative_to(package)): path.read_bytes() for path in package.rglob("*.py")}
     kernels = {name for name, text in texts.items() if b"from buckets.compiled import" in text} | {"compiled.py"}
@@ -51,13 +51,13 @@ def kernel_files() -> dict[str, bytes]:
 
 
 def digest() -> str:
-    """Return what names the folder of compiled kernels: a hash of their texts, and of what compiles them."""
+    """Return the hash that names the folder of compiled kernels: of their texts, and the versions that compile them."""
     versions = [numba.__version__.encode(), np.__version__.encode()]
     return hashlib.blake2b(b"\0".join([*kernel_files().values(), *versions]), digest_size=8).hexdigest()
 
 
 def cache_folder() -> Path:
-    """Return where `NUMBA_CACHE_DIR` says, else with the user's other caches, or beside the package's own files."""
+    """Return a folder in `NUMBA_CACHE_DIR`, or else in the user's caches, or else beside the package's own files."""
     name = f"kernels-{digest()}"
     if os.environ.get("NUMBA_CACHE_DIR"):
         return Path(os.environ["NUMBA_CACHE_DIR"]) / name
@@ -65,7 +65,7 @@ def cache_folder() -> Path:
 
 
 def _folder_of_this_run() -> Path:
-    """Return a folder that goes when the process ends; the processes that it starts use it too."""
+    """Make a folder that is removed when the process ends; processes that it starts use it too."""
     folder, owner = Path(tempfile.mkdtemp(prefix="buckets-")), os.getpid()
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
 
@@ -78,10 +78,10 @@ def _folder_of_this_run() -> Path:
 
 
 class KernelLocator(_CacheLocator):
-    """Says where numba keeps a kernel: by its module's name, in the folder that is named after all texts.
+    """Tells numba where to cache a kernel: by its module's name, in the folder that is named after all texts.
 
-    numba's own locators name the folder after the path of the source file, and take what is in it for stale when that
-    has another time.
+    numba's own locators name the folder after the path of the source file, and treat its content as stale when the
+    file's time changes.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -93,11 +93,11 @@ class KernelLocator(_CacheLocator):
         return self._folder
 
     def get_source_stamp(self) -> str:
-        """Return nothing: the folder itself is another one for another text."""
+        """Return an empty stamp, as another text has another folder."""
         return ""
 
     def get_disambiguator(self) -> str:
-        """Return the line at which it begins: two functions of a module may have one name."""
+        """Return the line at which it begins, as two functions of a module may have the same name."""
         return str(self._line)
 
     @classmethod
@@ -108,9 +108,9 @@ class KernelLocator(_CacheLocator):
 
 @contextlib.contextmanager
 def _alone_with(folder: str, name: str) -> Iterator[None]:
-    """Wait for a process that compiles a function; whoever comes next finds what it has kept.
+    """Wait for a process that compiles the same function; the next one finds the result in the cache.
 
-    The system lets go of the lock of a process that was killed. Without a place for the lock each process compiles.
+    The system releases the lock of a killed process. If no lock can be made, each process compiles.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -122,7 +122,7 @@ def _alone_with(folder: str, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Let Python's collector rest: it would look again and again at a million objects of the compiler, which stay."""
+    """Pause Python's garbage collector, which would repeatedly scan a million live objects of the compiler."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -140,7 +140,7 @@ def _compile_once(kernel: Any, compile_: Callable[[Any], Any], signature: Any) -
 
 
 class _Notice(event.Listener):
-    """Tells a person at a terminal, once, why it takes so long."""
+    """Says once, at a terminal, that kernels are being compiled."""
 
     is_wanted = sys.stderr is not None and sys.stderr.isatty()
 
@@ -159,7 +159,7 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     message = "NUMBA_DISABLE_JIT is set in the environment, and kernels run compiled alone; unset it"
     raise BucketsError(message)
 FOLDER = str(cache_folder())
-"""Where kernels are kept, chosen once: numba reads its own setting anew whenever the environment has changed."""
+"""The cache folder, chosen once: numba rereads its own setting whenever the environment has changed."""
 _ALL_ARE_COMPILED = Path(FOLDER, "compiled")
 CacheImpl._locator_classes.insert(0, KernelLocator)  # type: ignore[arg-type]
 hand_over_by_address()
@@ -167,11 +167,11 @@ compile_as_a_whole()
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 _ALL: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": KernelCompiler}
 _INNER: dict[str, Any] = {**_ALL, "no_cpython_wrapper": True, "forceinline": False}
-"""Kernels alone call it: a way in from Python would unpack each array of each tuple that it takes."""
+"""For functions that only kernels call: a wrapper for Python would unpack each array of each tuple argument."""
 
 
 def note_that_all_are_compiled() -> None:
-    """Leave a mark beside the kernels, for those who say what they wait for."""
+    """Leave a mark beside the kernels, for `all_are_compiled`."""
     with contextlib.suppress(OSError):
         _ALL_ARE_COMPILED.touch()
 
@@ -184,7 +184,7 @@ def all_are_compiled() -> bool:
 def compiled(function: Compiled) -> Compiled:
     """Compile a function that Python calls, at its first call; later processes load it from numba's cache.
 
-    Loops over keys or events belong into a leaf that it calls: here each tuple of arrays is counted in every round.
+    Loops over keys or events belong in a leaf that it calls: here every iteration counts references of arrays.
     """
     kernel: Any = numba.njit(cache=True, **_ALL)(function)
     kernel.compile = partial(_compile_once, kernel, kernel.compile)
@@ -192,22 +192,22 @@ def compiled(function: Compiled) -> Compiled:
 
 
 def allocating(function: Compiled) -> Compiled:
-    """Let kernels call a function that makes arrays. For Python it stays the plain function."""
+    """Let kernels call a function that allocates arrays. Python still calls the plain function."""
     return register_jitable(**_INNER)(function)
 
 
 def leaf(function: Compiled) -> Compiled:
-    """Let kernels call a function that makes no arrays: compiled without numba's reference counts, which cost more."""
+    """Let kernels call a function that allocates no arrays: it is compiled without numba's reference counts."""
     return register_jitable(_nrt=False, **_INNER)(function)
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Compile a leaf into each of its callers: for what runs for every event; others LLVM inlines where it pays."""
+    """Inline a leaf into each of its callers, for code that runs for every event; LLVM decides about other leaves."""
     return register_jitable(_nrt=False, **_INNER | {"forceinline": True})(function)
 
 
 def _bytes_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Return the address of a byte of an array of bytes."""
+    """Return the address of an element of a byte array."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
 
@@ -234,7 +234,7 @@ def _read_word(typing: Any, data: Any, at: Any) -> Any:
 
 
 def _of_each(function: Callable[..., Any]) -> Any:
-    """Return what gives for a named tuple of arrays one of what a function returns for each of them and two numbers."""
+    """Return an intrinsic that applies a function, with two numbers, to each array of a named tuple."""
 
     def of_each(typing: Any, arrays: Any, one: Any, other: Any) -> Any:
         del typing, one, other
@@ -255,7 +255,7 @@ def _of_each(function: Callable[..., Any]) -> Any:
 
 
 def _grown(array: Any, used: int, size: int) -> Any:
-    """Return a longer array that begins with the same."""
+    """Return a longer array that begins with the same numbers."""
     larger = np.empty(size, array.dtype)
     for at in range(used):  # numba compiles a slice's assignment several times as long.
         larger[at] = array[at]
@@ -263,15 +263,15 @@ def _grown(array: Any, used: int, size: int) -> Any:
 
 
 between: Callable[..., Any] = _of_each(lambda array, first, end: array[first:end])
-"""For kernels that allocate: `between(arrays, first, end)` returns the rows `[first, end)` of each array of a named
-tuple, which are the same in memory."""
+"""For kernels that allocate: `between(arrays, first, end)` returns rows `[first, end)` of each array of a named tuple,
+without a copy."""
 grown: Callable[..., Any] = _of_each(_grown)
-"""For kernels that allocate: `grown(arrays, used, size)` returns arrays of one dimension that are so long, of which so
-many numbers are as they were."""
+"""For kernels that allocate: `grown(arrays, used, size)` returns one-dimensional arrays of length `size` that begin
+with the first `used` numbers of each array."""
 copy_bytes: Callable[..., None] = intrinsic(_copy_bytes)
 """For kernels: `copy_bytes(target, at, source, start, length)` copies bytes as C's `memcpy` does.
 
-A loop over bytes would stay one, since numba does not know that the arrays are different ones.
+A loop over bytes would stay a loop, since numba does not know that the arrays do not overlap.
 """
 read_word: Callable[..., np.uint64] = intrinsic(_read_word)
 """For kernels: `read_word(data, at)` returns eight bytes of an array of bytes as one number."""

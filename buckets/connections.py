@@ -1,6 +1,6 @@
-"""Web servers, and how long a connection may take to send a request or to read an answer, and how many there are.
+"""Web servers with limits on their connections: the time to send a request or read an answer, and their number.
 
-uvicorn waits for the end of a request as long as a client likes: one who begins many and ends none would take all
+uvicorn waits for the end of a request without limit: a client that begins many and ends none would take all
 descriptors of this process.
 """
 
@@ -29,28 +29,28 @@ _END_WITHIN_S: Final = 5
 
 
 def most_connections(most: int = _MOST) -> int:
-    """Return how many connections there may be at once, at most; half of them may be without a request."""
+    """Return the most connections at once; half of them may be without a request."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(most, descriptors // _OF_DESCRIPTORS)
 
 
 class Connection(H11Protocol):
-    """A connection that is ended when its request does not come, or its answer is not read."""
+    """A connection that is ended if its request does not arrive, or its answer is not read, in time."""
 
-    most: ClassVar[int] = _MOST  # So many there are at once, as far as there are descriptors
+    most: ClassVar[int] = _MOST  # The most at once, if there are enough descriptors
     _waits_since_s: float | None = None
     _is_idle = False
     _timers: dict[str, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request, and end other connections where there are too many."""
+        """Wait for a request, and end other connections if there are too many."""
         self._timers = {}
         super().connection_made(transport)
         self._follow()
         _make_room([each for each in self.connections if isinstance(each, Connection)], most_connections(self.most))
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
+        """Receive a part of a request."""
         if self._is_idle:
             self._is_idle, self._waits_since_s = False, None
             self._end("request")
@@ -72,23 +72,23 @@ class Connection(H11Protocol):
         self._begin("reading")
 
     def resume_writing(self) -> None:
-        """Go on with the answer."""
+        """Continue the answer."""
         super().resume_writing()
         self._end("reading")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Cancel all timers."""
         for name in tuple(self._timers):
             self._end(name)
         super().connection_lost(exc)
 
     @property
     def waits_since_s(self) -> float | None:
-        """Since when a request is waited for; None while one is answered, and where the connection ends."""
+        """Since when the connection waits for a request; None while it answers one or is closing."""
         return None if self.transport.is_closing() else self._waits_since_s
 
     def _follow(self) -> None:
-        """See whether a request is waited for; the time for one begins once, however many of its bytes come."""
+        """Start or stop the timer for a request, which starts once per request, not at each of its bytes."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._waits_since_s = None
             self._end("request")
@@ -106,7 +106,7 @@ class Connection(H11Protocol):
 
 
 def _make_room(connections: list[Connection], most: int) -> None:
-    """End connections without a request where there are too many: of who has most of them, the oldest first."""
+    """End surplus connections without a request: first those of the client with the most, oldest first."""
     there = sum(not each.transport.is_closing() for each in connections)
     waiting = [(since_s, each) for each in connections if (since_s := each.waits_since_s) is not None]
     surplus = max(len(waiting) - most // 2, there - most)
@@ -123,12 +123,12 @@ def _address(connection: Connection) -> str | None:
 
 
 def is_same(text: str, secret: str) -> bool:
-    """Return whether a text is a secret, in a time that tells nothing of it; a text may have any characters."""
+    """Compare a text with a secret in constant time; the text may have any characters."""
     return hmac.compare_digest(text.encode(), secret.encode())
 
 
 def listen(host: str, port: int, what: str) -> socket.socket:
-    """Return a socket that listens on an address; `what` does, in a word."""
+    """Return a socket that listens on an address; errors call the server `what`."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
@@ -147,10 +147,10 @@ def listen(host: str, port: int, what: str) -> socket.socket:
 
 
 class WebServer(uvicorn.Server):
-    """A server that listens, and answers when it is run."""
+    """A server on a listening socket, which answers once it runs."""
 
     def __init__(self, application: Any, listening: socket.socket, **settings: Any) -> None:
-        """Answer at a socket with an application; `settings` are further ones of uvicorn."""
+        """Serve an application at a socket; `settings` are passed to uvicorn."""
         shared: dict[str, Any] = {
             "http": Connection,
             "ws": "none",
@@ -166,17 +166,17 @@ class WebServer(uvicorn.Server):
 
     @property
     def address(self) -> str:
-        """Where it is reached."""
+        """The URL of the server."""
         host, port = self.listening.getsockname()[:2]
         return f"{'https' if self.config.ssl_certfile else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer until somebody interrupts it."""
+        """Serve until interrupted."""
         with contextlib.closing(self.listening), contextlib.suppress(KeyboardInterrupt):
             super().run([*(sockets or ()), self.listening])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen with a long queue, from which few are taken at once."""
+        """Listen with a long queue, from which few connections are accepted at once."""
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(_QUEUE)

@@ -13,7 +13,7 @@ _FORM = re.compile(r"(\d{1,15})(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_duration_ms(text: Any) -> int:
-    """Read a duration such as `90s`, digits and a unit, as milliseconds, 0 to ten years; ValueError if it is none."""
+    """Parse a duration such as `90s`, digits and a unit, into milliseconds, 0 to ten years; ValueError otherwise."""
     match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         message = f"{text!r} is not a duration; write digits and a unit, as in 250ms, 90s, 5m, 24h or 30d"
@@ -35,13 +35,13 @@ def format_duration(milliseconds: int) -> str:
 
 
 def rounded_duration(milliseconds: int) -> str:
-    """Say a duration of at least a millisecond in its largest unit, rounded: `3 h`."""
+    """Write a duration of at least a millisecond in its largest unit, rounded: `3 h`."""
     unit, size_ms = next((unit, size_ms) for unit, size_ms in _SPOKEN_UNITS if milliseconds >= size_ms)
     return f"{(milliseconds + size_ms // 2) // size_ms:,} {unit}"
 
 
 def spoken_duration(milliseconds: float) -> str:
-    """Say a duration to the second, with the two largest units that it has: `2 h 5 min`; less as a fraction."""
+    """Write a duration to the second, in its two largest units: `2 h 5 min`; less than a second as a fraction."""
     left, parts = abs(round(milliseconds / SECOND_MS)) * SECOND_MS, []
     for unit, size_ms in _SPOKEN_UNITS[:-1]:
         count, left = divmod(left, size_ms)

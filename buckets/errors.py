@@ -36,12 +36,12 @@ Fault = str | BucketsError  # What is wrong, as its text or as what was raised
 
 
 def as_errors(faults: Iterable[Fault]) -> list[BucketsError]:
-    """Return faults as they are raised."""
+    """Convert faults to errors that can be raised."""
     return [fault if isinstance(fault, BucketsError) else BucketsError(fault) for fault in faults]
 
 
 def refuse(faults: Iterable[Fault]) -> None:
-    """Raise the first of some faults, whose line says how many more there are; nothing where there are none."""
+    """Raise the first of some faults, if any; its line says how many more there are."""
     errors = as_errors(faults)
     if errors:
         raise first_of(errors)

@@ -1,6 +1,6 @@
-"""With which codes a process of this project ends.
+"""The exit codes of this project's processes.
 
-A process that is killed has a code of the system's: 137 for SIGKILL, 143 for SIGTERM before Python had begun.
+A killed process has a code of the system: 137 for SIGKILL, 143 for SIGTERM before Python has started.
 """
 
 DONE = 0  # All is well, or a job or an audit has been stopped by a signal

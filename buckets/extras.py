@@ -1,4 +1,4 @@
-"""What only some need is in packages that an extra brings: `pip install "buckets[console]"`."""
+"""Optional packages, which extras install: `pip install "buckets[console]"`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from importlib.util import find_spec
 from buckets.errors import ConfigurationError
 
 _FORMATS = {"avro": "fastavro", "protobuf": "grpc_tools"}
-"""By format of messages what reads it, or compiles its schemas; most formats need nothing."""
+"""The module that reads a message format, or compiles its schemas; most formats need none."""
 _PACKAGES = {"grpc_tools": "grpcio-tools", "prometheus_client": "prometheus-client", "mcp_types": "mcp"}
-"""Packages that are not called as what they bring."""
+"""Packages whose name differs from that of their module."""
 
 
 @contextlib.contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Import what an extra brings, in the `with`; a ConfigurationError says which package is missing."""
+    """Import packages of an extra inside the `with`; a ConfigurationError says which package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -26,7 +26,7 @@ def extra(name: str, what: str) -> Iterator[None]:
 
 
 def check_format(written_in: str) -> None:
-    """Refuse a format of messages by a ConfigurationError, if what it needs is not there."""
+    """Raise a ConfigurationError if the packages that a message format needs are missing."""
     module = _FORMATS.get(written_in)
     with extra(written_in, f"the format {written_in}"):
         if module is not None and find_spec(module) is None:

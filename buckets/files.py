@@ -14,13 +14,13 @@ from buckets.stores.store_path import StorePath
 
 
 def partial_of(path: Path) -> Path:
-    """Return where a file is written before it is whole."""
+    """Return the path at which a file is written until it is complete."""
     return path.with_name(f".{path.name}.partial")
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder: of those who change files in it, in this process or another one, one does so at a time."""
+    """Lock a folder, so that only one writer at a time, in any process, changes files in it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -37,7 +37,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def replace_whole(path: Path, content: str | bytes) -> None:
-    """Replace a file by another one of its name; after a crash of the machine it may be the one before."""
+    """Replace a file by a new one of the same name; after a crash of the machine, it may be the old one."""
     if isinstance(path, StorePath):
         path.write_bytes(_as_bytes(content))
         return
@@ -47,9 +47,9 @@ def replace_whole(path: Path, content: str | bytes) -> None:
 
 
 def write_first(path: Path, content: bytes) -> bool:
-    """Write a file as `write_whole` does, unless it is there; return whether it was written.
+    """Write a file as `write_whole` does, unless it exists; return whether it was written.
 
-    Of processes that do so at the same time, one writes it.
+    If several processes try at the same time, exactly one writes it.
     """
     if isinstance(path, StorePath):
         return path.write_first(content) is not None
@@ -66,7 +66,7 @@ def write_first(path: Path, content: bytes) -> bool:
 
 
 def show_whole(path: Path, content: bytes) -> None:
-    """Replace a file so that who reads it sees it whole; a crash of the machine may take it along."""
+    """Replace a file so that readers see it complete; a crash of the machine may lose it."""
     if isinstance(path, StorePath):
         path.write_bytes(content)
         return
@@ -76,7 +76,7 @@ def show_whole(path: Path, content: bytes) -> None:
 
 
 def append_whole(path: Path, content: bytes) -> None:
-    """Add to a file, if it is there, to the disk; in a store, which cannot do that, the object is written anew."""
+    """Append to a file, if it exists, and sync it; in an object store, which cannot append, rewrite the object."""
     if isinstance(path, StorePath):
         path.write_bytes((path.read_bytes() if path.is_file() else b"") + content)
         return
@@ -85,7 +85,7 @@ def append_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Let a large file be written elsewhere first, and to the disk, and put it in its place when it is whole."""
+    """Write a large file elsewhere first, sync it, and move it into place once it is complete."""
     if isinstance(path, StorePath):
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder) / path.name
@@ -97,7 +97,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def numbers_in(folder: Path, ending: str) -> list[int]:
-    """Return the numbers by which files of a folder are named that have an ending, ascending. Cost: of a listing."""
+    """Return the numbers that name the files of a folder with this ending, ascending. Cost: one listing."""
     if isinstance(folder, StorePath):
         return sorted(int(path.stem) for path in folder.glob(f"[0-9]*{ending}"))
     try:
@@ -108,14 +108,14 @@ def numbers_in(folder: Path, ending: str) -> list[int]:
 
 
 def sizes_in(folder: Path, pattern: str) -> dict[Path, int]:
-    """Return the files of a folder whose names match, with their sizes in bytes. Cost: of a listing, in a store."""
+    """Return the files of a folder whose names match, with their sizes in bytes. Cost: one listing, in a store."""
     if isinstance(folder, StorePath):
         return {path: size for path, size in folder.sizes() if path.match(pattern)}
     return {path: path.stat().st_size for path in folder.glob(pattern)}
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with its contents, as far as that can be done."""
+    """Remove a folder with its contents, as far as possible."""
     if isinstance(folder, StorePath):
         with contextlib.suppress(OSError):
             for path in folder.rglob("*"):
@@ -145,7 +145,7 @@ def _write_through_names(path: Path) -> None:
 
 
 def holds_more_than(folder: Path, first: Path, besides: Collection[Path] = ()) -> bool:
-    """Return whether a folder holds more than what a start leaves that died before its first file was whole."""
+    """Return whether a folder holds more than the remains of a start that died before its first file was complete."""
     if not folder.exists():
         return False
     if not folder.is_dir():

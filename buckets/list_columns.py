@@ -1,4 +1,4 @@
-"""Columns of lists: how they are made of their elements, and taken apart into them."""
+"""Columns of lists: building them from their elements, and taking them apart."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from buckets.arrays import Flags, Int64s
 
 
 def element_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type of the elements of a list; None of any other type."""
+    """Return the element type of a list type; None for any other type."""
     is_list = (
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -22,19 +22,19 @@ def element_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def plain_list(column: pa.Array) -> pa.ListArray:
-    """Return a column of lists of any kind as one of the usual kind."""
+    """Convert a column of lists of any Arrow type to the plain list type."""
     return column if pa.types.is_list(column.type) else column.cast(pa.list_(element_type(column.type)))
 
 
 def list_of(elements: pa.Array, lengths: Int64s | Sequence[int], valid: Flags) -> pa.ListArray:
-    """Return a column of lists of elements; lengths are int `(rows,)`, 0 where bool `(rows,)` says that none is."""
+    """Build a column of lists; lengths are int `(rows,)`, and 0 where `valid`, bool `(rows,)`, is False."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     mask = None if valid.all() else pa.array(~valid)
     return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=mask)
 
 
 def without_views(kind: pa.DataType) -> pa.DataType:
-    """Return a type with plain texts, bytes and lists in the place of views, of which Arrow cannot take single ones."""
+    """Replace views by plain texts, bytes and lists in a type, as Arrow's `take` does not support views."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):

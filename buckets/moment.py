@@ -11,7 +11,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TimeRange(NamedTuple):
-    """Event times: from one on, and before another, in ms since the epoch; None for any."""
+    """A half-open range of event times, in ms since the epoch; None for an open end."""
 
     from_ms: int | None = None
     until_ms: int | None = None
@@ -26,7 +26,7 @@ ANY_TIME = TimeRange()
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Bring a moment into UTC, as one without a zone is; ValueError before the year 1, or after 9999."""
+    """Convert a moment to UTC, which is assumed without a zone; ValueError before the year 1 or after 9999."""
     if moment.tzinfo is None:
         return moment.replace(tzinfo=UTC)
     try:
@@ -37,12 +37,12 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def moment_ms(moment: datetime) -> int:
-    """Return the first millisecond since the epoch that is not before a moment, as `in_utc` takes it."""
+    """Return a moment, read as in `in_utc`, in milliseconds since the epoch, rounded up."""
     return -((_EPOCH - in_utc(moment)) // timedelta(milliseconds=1))
 
 
 def parse_moment_ms(text: str) -> int:
-    """Read a moment in ISO 8601 in ms since the epoch, as `moment_ms`; ValueError if it is none."""
+    """Parse a moment in ISO 8601 into ms since the epoch, as `moment_ms` does; ValueError if it is not one."""
     try:
         return moment_ms(datetime.fromisoformat(text.strip()))
     except ValueError:
@@ -56,7 +56,7 @@ def moment_text(moment: datetime) -> str:
 
 
 def _written(time_ms: int, between: str, precision: str) -> str:
-    """Return a time in UTC; one beyond the calendar in milliseconds."""
+    """Write a time in UTC, or in milliseconds if it is beyond the calendar."""
     try:
         moment = _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Text of other people, made safe to show: on one line, and without control characters."""
+"""Makes untrusted text safe to show: on one line, and without control characters."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def visible(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return JSON with its invisible characters escaped, which means the same."""
+    """Return equivalent JSON with its invisible characters escaped."""
     return _escaped(text, lambda character: json.dumps(character)[1:-1], "\n")
 
 
@@ -46,7 +46,7 @@ def field_words(value: Any) -> str:
 
 
 def elements_shown(elements: Sequence[str]) -> str:
-    """Return the elements of an array as people read them: of many the first ones, and how many there are."""
+    """Return the elements of an array as people read them; if they are many, the first ones and their number."""
     if len(elements) <= _MOST_ELEMENTS:
         return ", ".join(elements) or "no elements"
     return f"{', '.join(elements[:_MOST_ELEMENTS])}, … ({len(elements):,} in all)"
@@ -73,19 +73,19 @@ def quoted(text: str) -> str:
 
 
 def in_quotes(text: str) -> str:
-    """Return a text in quotes and on one line; of different texts, different ones."""
+    """Quote a text on one line, such that different texts stay different."""
     return one_line(write_json(text))
 
 
 def unseen_character(text: str, allowed: str = "") -> str | None:
-    """Return the first character of a text that is neither seen, blank nor allowed, as `U+001B`."""
+    """Return the first character of a text that is invisible, not blank and not allowed, as `U+001B`."""
     return _first(character for character in text if not _is_shown(character) and character not in allowed)
 
 
 def misleading_character(text: str) -> str | None:
-    """Return the first character of SQL or a value by which it reads as another one: `U+202E`, or a control character.
+    """Return the first character that makes SQL or a value look like another: `U+202E`, or a control character.
 
-    Others that cannot be seen are part of names in some scripts, and are shown escaped.
+    Other invisible characters are part of names in some scripts, and are shown escaped.
     """
     return _first(
         character

@@ -1,9 +1,9 @@
-"""Time zones on whole columns: what clocks show at an instant, and which instant a clock's time is.
+"""Time zones on whole columns: converts between instants and local times.
 
-The offsets of a zone are those of Python's `zoneinfo`, which follows the rule at the end of a zone's file; Arrow stops
-at the last change that the file lists, which in most is in 2037. The changes of a year are found once: its days are
-compared at their beginnings, and where two differ the second of the change is searched. A year so early or so late that
-Python cannot compute with all of its hours borrows the changes of one 400 years away, whose calendar is the same.
+Offsets are those of Python's `zoneinfo`, which follows the rule at the end of a zone's file; Arrow stops at the last
+change that the file lists, usually in 2037. The changes of a year are found once: the offsets at the beginnings of its
+days are compared, and between two that differ, the second of the change is searched. A year at the ends of Python's
+calendar, where it cannot compute all hours, borrows the changes of the year 400 years away, whose calendar is the same.
 """
 
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -36,12 +36,12 @@ def _zones() -> frozenset[str]:
 
 
 def is_zone(name: str) -> bool:
-    """Return whether there is a time zone of a name, such as Europe/Berlin."""
+    """Return whether a name, such as Europe/Berlin, is a time zone."""
     return name in _zones()
 
 
 def check_zone(name: str) -> str:
-    """Return the name of a time zone; ValueError if there is none of that name."""
+    """Return the name of a time zone; ValueError if it is unknown."""
     if not is_zone(name):
         message = f"there is no time zone {short_line(repr(name))}; write one such as Europe/Berlin or UTC"
         raise ValueError(message)
@@ -49,7 +49,7 @@ def check_zone(name: str) -> str:
 
 
 def local_ms(times_ms: Int64s, zone: str) -> Int64s:
-    """Return what clocks of a zone show at instants, as ms since 1970-01-01T00:00 of the clock."""
+    """Convert instants to local times of a zone, in ms since 1970-01-01T00:00 local time."""
     if not len(times_ms):
         return times_ms
     changes = _changes(times_ms, zone)
@@ -58,13 +58,13 @@ def local_ms(times_ms: Int64s, zone: str) -> Int64s:
 
 
 def instants_ms(clock_ms: Int64s, zone: str) -> tuple[Int64s, Flags, Flags]:
-    """Return the instants at which clocks of a zone show times, which are given as `local_ms` returns them.
+    """Convert local times of a zone, as `local_ms` returns them, to instants.
 
-    A time that clocks show twice is taken for the first, and one that they skip is read as if they had not been put
-    forward yet, as Python does (PEP 495).
+    A time that occurs twice is taken as the first one, and a skipped one is read as if clocks had not been put forward
+    yet, as Python does (PEP 495).
 
     Returns:
-        The instants, and which times were shown twice, and which were skipped.
+        The instants, which local times occur twice, and which were skipped.
     """
     if not len(clock_ms):
         none = np.zeros(0, np.bool_)
@@ -110,13 +110,13 @@ def period_starts_ms(period: str, zone: str) -> Int64s:
 
 @cache
 def longest_days_ms(zone: str, days: int) -> int:
-    """Return how long so many days that follow each other are at the most by the clocks of a zone."""
+    """Return the greatest length of this many consecutive days in a zone, in ms."""
     starts_ms = period_starts_ms("day", zone)
     return int((starts_ms[days:] - starts_ms[:-days]).max())
 
 
 def _changes(times_ms: Int64s, zone: str) -> _Changes:
-    """Return the changes of a zone in the years of some times, and in the years beside them."""
+    """Return the changes of a zone in the years of some times and in the adjacent years."""
     days = times_ms.astype("datetime64[ms]").astype("datetime64[D]")
     # A day to each side: the same time may be in another year on the clock.
     years = np.unique(np.concatenate([np.unique(days + step).astype("datetime64[Y]") for step in (-1, 0, 1)]))
@@ -149,7 +149,7 @@ def _changes_of_year(zone: str, year: int) -> _Changes:
 
 
 def _changes_between(clock: tzinfo, first: tuple[int, int], last: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the changes after one second and up to another, whose offsets are known and differ."""
+    """Return the changes after one second and up to another, whose known offsets differ."""
     (start_s, _), (end_s, after) = first, last
     if end_s - start_s == 1:
         return [(end_s, after)]

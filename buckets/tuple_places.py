@@ -1,11 +1,11 @@
-"""Named tuples of arrays in compiled code: a place in memory, of which one address is handed over.
+"""Passes named tuples of arrays by address in compiled code.
 
-numba takes a tuple apart into its numbers wherever it is handed over: a timeline of fifteen arrays is more than a
-hundred of them, and most of what it compiled moved them about. Here a named tuple of this package that holds arrays is
-the address of a place on the stack, which nobody writes to again. So a field costs one read, a call one argument.
+numba splits a tuple into its numbers wherever it is passed: a timeline of fifteen arrays is more than a hundred of
+them, and most compiled code only moved them. Here a named tuple of this package that holds arrays is the address of a
+place on the stack, which is not written again. So a field costs one read, and a call one argument.
 
-A place belongs to the spot in the code that makes the tuple, and is used again when that spot is passed again. So a
-variable that is assigned more than once has a place of its own, into which tuples are copied, and out of it.
+A place belongs to the spot in the code that makes the tuple, and is reused when that spot is reached again. So a
+variable that is assigned more than once has a place of its own; tuples are copied into it and out of it.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def _words(model: Any) -> int:
 
 
 class ArrayTupleModel(models.CompositeModel):
-    """How a tuple lies in memory: its fields one after the other, tuples inside it too."""
+    """The memory layout of a tuple: its fields one after the other, including nested tuples."""
 
     def __init__(self, manager: Any, kind: ArrayTuple) -> None:
         super().__init__(manager, kind)
@@ -77,7 +77,7 @@ class ArrayTupleModel(models.CompositeModel):
     get_return_type = get_data_type
 
     def as_argument(self, builder: Any, value: Any) -> Any:
-        """Hand the address over."""
+        """Pass the address."""
         del builder
         return value
 
@@ -98,7 +98,7 @@ class ArrayTupleModel(models.CompositeModel):
     as_return, from_return = as_data, from_data
 
     def traverse(self, builder: Any) -> list[tuple[Any, Callable[[Any], Any]]]:
-        """Return the fields whose references are counted, and how each is read. A variable without a value has none."""
+        """Return the reference-counted fields, and how to read each. A variable without a value has none."""
 
         def read(at: int, value: Any) -> Any:
             is_unset = builder.icmp_unsigned("==", value, _ADDRESS(None))
@@ -220,7 +220,7 @@ def _is_kept(lower: Any, name: str) -> bool:
 
 
 def _load(lower: Any, original: Any, name: str) -> Any:
-    """Read a variable; of one that will be assigned again a copy, which stays as it is."""
+    """Read a variable; return a copy if it will be assigned again."""
     value = original(lower, name)
     if not _is_kept(lower, name):
         return value
@@ -246,7 +246,7 @@ def _store(lower: Any, original: Any, value: Any, name: str, argidx: int | None 
 
 
 def hand_over_by_address() -> None:
-    """Have numba do so from now on."""
+    """Make numba pass named tuples by address from now on."""
     default_manager.register(ArrayTuple, ArrayTupleModel)
     default_manager.register(types.UniTuple, _alike)
     lower_getattr_generic(ArrayTuple)(_field)

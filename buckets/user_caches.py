@@ -1,6 +1,6 @@
-"""Folders in which this package keeps, once for each user of a machine, what is loaded as code: kernels and jars.
+"""Folders that cache code, kernels and jars, once for each user of a machine.
 
-So each is a folder of the user's own, into which nobody else may write.
+As their content is executed, each must belong to the user, and nobody else may write into it.
 """
 
 import os
@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 def own_cache(name: str) -> Path | None:
-    """Return a folder of this name with the user's other caches, or beside the package's own files; it is made.
+    """Make a folder of this name among the user's caches, or beside the package's own files.
 
     Returns:
-        The folder; None where there can be none that is the user's own.
+        The folder; None if no such folder can be the user's own.
     """
     return next((base / name for base in _bases() if _make_own(base) and _make_own(base / name)), None)
 
@@ -28,7 +28,7 @@ def _bases() -> Iterator[Path]:
 
 
 def _caches_of_user() -> Path | None:
-    """Return the folder of the user's caches; None where there is none, or others could put something in its place."""
+    """Return the folder of the user's caches; None if it is missing, or others could replace it."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     try:
         caches = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
@@ -39,7 +39,7 @@ def _caches_of_user() -> Path | None:
 
 
 def _make_own(folder: Path) -> bool:
-    """Return whether a folder is the user's own; it is made where it is not there."""
+    """Make a folder if it is missing, and return whether it is the user's own."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         return _is_own(folder) and os.access(folder, os.W_OK | os.X_OK)
@@ -48,13 +48,13 @@ def _make_own(folder: Path) -> bool:
 
 
 def _is_own(folder: Path) -> bool:
-    """Return whether a folder is one, no link, that belongs to the user, and into which nobody else may write."""
+    """Return whether a path is a folder, not a link, that belongs to the user and that nobody else may write into."""
     found = folder.lstat()
     writable_by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not writable_by_others
 
 
 def _is_open_to_all(folder: Path) -> bool:
-    """Return whether anybody could put another folder in the place of it, of one in it, or of one that it is in."""
+    """Return whether anybody could replace the folder, a folder in it, or one of its parents."""
     modes = (each.stat().st_mode for each in (folder.resolve(), *folder.resolve().parents))
     return any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in modes)

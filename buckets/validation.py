@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a value, as one line that names the field and the reason."""
+"""Turns validation errors of pydantic into one line each, which names the field and the reason."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ class Checked(BaseModel):
 def first_fault(
     error: ValidationError, prefix: Location = (), model: type[BaseModel] | None = None
 ) -> tuple[Location, str]:
-    """Return the first thing that is wrong, as `faults_of` does; its line says how many more there are."""
+    """Return the first fault, in the form of `faults_of`; its line says how many more there are."""
     (location, fault), *more = faults_of(error, prefix, model)
     return location, f"{fault} (and {len(more)} more)" if more else fault
 
@@ -60,9 +60,9 @@ def first_fault(
 def faults_of(
     error: ValidationError, prefix: Location = (), model: type[BaseModel] | None = None
 ) -> list[tuple[Location, str]]:
-    """Return where each fault is, and a line that names field and reason: first an unknown field, a likely cause.
+    """Return the location of each fault, with a line that names field and reason; unknown fields, likely causes, first.
 
-    It is compared with the known ones of a model. A field that is missing because its name has a slip is no fault.
+    They are compared with the known fields of a model. A field that is only missing because of a typo is not a fault.
     """
     faults = []
     meant: set[Location] = set()
@@ -82,13 +82,13 @@ def faults_of(
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the name that somebody may have meant with one that is not known; None if none is like it."""
+    """Return the known name that an unknown one probably meant; None if none is similar."""
     by_letters = {_letters(each): each for each in known}
     return next((by_letters[each] for each in get_close_matches(_letters(name), by_letters, 1, _LIKENESS)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message on a name that is not known; empty if no name is like it."""
+    """Return the end of a message about an unknown name; empty if no known name is similar."""
     meant = closest(name, known)
     return "" if meant is None else f"; did you mean {meant}?"
 
@@ -117,12 +117,12 @@ def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models that a type is made of, as those of a list or of a union."""
+    """Return the models in a type, such as those of a list or a union."""
     return [each for each in types_in(annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
 
 
 def types_in(annotation: Any) -> Iterator[Any]:
-    """Return a type, and all that it is made of."""
+    """Return a type and all types that it contains."""
     yield annotation
     for part in get_args(annotation):
         yield from types_in(part)
@@ -137,7 +137,7 @@ def field_name(location: Location) -> str:
 
 
 def _reason(error: Any, takes_variables: bool) -> str:
-    """Return one validation error in plain words, and whether environment variables are replaced where it was found."""
+    """Describe a validation error in plain words; also say whether environment variables are replaced there."""
     if error["type"] == "missing":
         return "is missing"
     text = _KINDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))

@@ -1,4 +1,4 @@
-"""Which version of what this is: of the project, and of what results depend on beside it."""
+"""Versions: of the project, and of the libraries on which results depend."""
 
 import platform
 import sys
@@ -13,6 +13,6 @@ def own_version() -> str:
 
 
 def versions_text() -> str:
-    """Return the version of the project, and those of Python and of the libraries that read, compute and write."""
+    """Return the versions of the project, of Python, and of the libraries that read, compute and write."""
     parts = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in _PARTS)]
     return f"buckets {own_version()} ({', '.join(parts)})"

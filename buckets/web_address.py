@@ -1,4 +1,4 @@
-"""Addresses of what answers over HTTP: registries, receivers of alerts, object stores."""
+"""Addresses of HTTP servers: registries, receivers of alerts, object stores."""
 
 import re
 from urllib.parse import urlsplit
@@ -7,7 +7,7 @@ _ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@#]*)?")
 
 
 def is_address(text: str, may_have_query: bool = False) -> bool:
-    """Return whether a text can be asked: a host that can be looked up, a possible port, and the rest in ASCII."""
+    """Return whether a text is a usable address: a host that can be looked up, a possible port, and the rest ASCII."""
     if not _ADDRESS.fullmatch(text):
         return False
     try:

@@ -1,11 +1,11 @@
-"""Kernels are optimised as a whole: what only other compiled functions call is neither optimised nor translated alone.
+"""Optimises kernels as a whole: a function that only compiled code calls is not optimised or translated on its own.
 
-numba does both for each function, and again for each that calls it, so what lies deep below a kernel went through LLVM
-once for each level above it. Here a function that Python does not call is kept as it was written until a kernel is made
-of all that it reaches. There is one copy of it in a kernel, private to it, so LLVM knows all of its callers.
+numba does both for each function, and again for each caller, so a function deep below a kernel passed through LLVM once
+for each level above it. Here a function that Python does not call stays unoptimised LLVM code until a kernel is built
+from everything that it reaches. The kernel has one private copy of it, so LLVM knows all of its callers.
 
-The way to there is shorter too: kernels have no closures, no list comprehensions and no expressions of whole arrays,
-for which numba looks in passes of their own.
+Compilation has fewer passes too: kernels have no closures, list comprehensions or whole-array expressions, for which
+numba has passes of their own.
 """
 
 from functools import cache, partialmethod
@@ -30,7 +30,7 @@ _OPTIMISATION: Final = {"opt": 1, "loop_vectorize": False, "slp_vectorize": Fals
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Lowering(typed_passes.NativeLowering):
-    """Writes a function down for LLVM."""
+    """Lowers a function to LLVM."""
 
     def run_pass(self, state: Any) -> bool:
         library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
@@ -54,7 +54,7 @@ _PASSES = (
 
 
 class _Passes(PassManager):
-    """Passes of which each does what it needs itself, so that nothing is computed anew after each."""
+    """A pass manager whose passes compute what they need themselves, so that nothing is recomputed after each."""
 
     _ENFORCING = False
 
@@ -63,7 +63,7 @@ class KernelCompiler(CompilerBase):
     """Compiles a function of this package."""
 
     def define_pipelines(self) -> list[PassManager]:
-        """Return the only way to compile one."""
+        """Return the single pipeline."""
         passes = _Passes("kernel")
         for each in _PASSES:
             passes.add_pass(each, each.__name__)
@@ -72,7 +72,7 @@ class KernelCompiler(CompilerBase):
 
 
 def _reached(library: Any, seen: set[Any], found: list[Any]) -> list[Any]:
-    """Return all libraries that a library calls, each after those that it calls."""
+    """Return all libraries that a library reaches, callees first."""
     for each in library._linking_libraries:
         if each not in seen:
             seen.add(each)
@@ -83,7 +83,7 @@ def _reached(library: Any, seen: set[Any], found: list[Any]) -> list[Any]:
 
 
 def _optimize_functions(library: Any, original: Any, module: Any) -> None:
-    """Make the functions of a module shorter before they meet others."""
+    """Optimise the functions of a module one by one, before it is linked."""
     if not hasattr(library, "is_kernel"):
         return original(library, module)
     module.data_layout = library._codegen._data_layout
@@ -95,7 +95,7 @@ def _optimize_functions(library: Any, original: Any, module: Any) -> None:
 
 
 def _optimize_module(library: Any, original: Any) -> None:
-    """Optimise a kernel with all that it reaches."""
+    """Optimise a kernel with everything that it reaches."""
     if not hasattr(library, "is_kernel"):
         return original(library)
     passes, builder = library._codegen._module_pass_manager(**_OPTIMISATION)
@@ -108,7 +108,7 @@ def _add_linking_library(library: Any, other: Any) -> None:
 
 
 def _finalize(library: Any) -> None:
-    """Make one module of a kernel and all that it reaches: callers first, since LLVM drops what nobody calls yet."""
+    """Link a kernel and everything that it reaches into one module: callers first, as LLVM drops uncalled functions."""
     require_global_compiler_lock()
     library._raise_if_finalized()
     module, environments = library._final_module, []
@@ -138,7 +138,7 @@ _translated = CPUContext.get_executable
 
 
 def _get_executable(context: Any, library: Any, description: Any, environment: Any) -> Any:
-    """Return what Python calls; where it calls nothing, only what stands for the function among those who call it."""
+    """Return the function for Python; if Python does not call it, only a placeholder for its compiled callers."""
     functions = () if library._finalized else {each.name for each in library._final_module.functions}
     if library._finalized or description.llvm_cpython_wrapper_name in functions:
         return _translated(context, library, description, environment)
@@ -153,17 +153,17 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 
 def _values(options: Any) -> dict[str, Any]:
-    """Return the options of a function that make another one of what it calls, which numba compares at each call."""
+    """Return the options of a function that affect its callees, which numba compares at each call."""
     return _defaults(type(options)) | options._values | _FOR_CALLERS
 
 
 def _counted_member(model: Any, builder: Any) -> list[tuple[Any, Any]]:
-    """Return the one member of an array whose references are counted."""
+    """Return the only member of an array whose references are counted."""
     return [(model.get_type("meminfo"), lambda value: model.get(builder, value, "meminfo"))]
 
 
 def compile_as_a_whole() -> None:
-    """Have numba do so from now on."""
+    """Make numba compile kernels as a whole from now on."""
     for name, method in (("_optimize_functions", _optimize_functions), ("_optimize_final_module", _optimize_module)):
         setattr(CPUCodeLibrary, name, partialmethod(method, getattr(CPUCodeLibrary, name)))
     CPUCodeLibrary.add_linking_library = _add_linking_library

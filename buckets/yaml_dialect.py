@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def _count_alias(self, event: Any) -> None:
-        """Check that an alias is not inside the value that it names, and that aliases do not stand for too much."""
+        """Check that an alias is not inside the value that it names, and that aliases do not expand to too much."""
         if event.anchor not in self.anchors:
             return  # PyYAML reports it
         if event.anchor not in self._sizes:
@@ -122,14 +122,14 @@ class _Dumper(yaml.SafeDumper):
     """Quotes a text that version 1.1 or 1.2 would not read as text, and escapes what cannot be seen."""
 
     def write_double_quoted(self, text: str, split: bool = True) -> None:
-        """Write a text in double quotes: with all but ASCII escaped if it has what cannot be seen."""
+        """Write a text in double quotes; if it has invisible characters, escape everything but ASCII."""
         self.allow_unicode = unseen_character(text, "\n") is None
         super().write_double_quoted(text, split)
         self.allow_unicode = True
 
 
 def _quoted_where_needed(dumper: _Dumper, text: str) -> Node:
-    """Represent a text; in double quotes if it has what cannot be seen, such as U+0085, which they alone keep."""
+    """Represent a text, in double quotes if it has invisible characters, such as U+0085, which only they preserve."""
     return dumper.represent_scalar(f"{_TAG}str", text, style='"' if unseen_character(text, "\n") else None)
 
 

@@ -28,7 +28,7 @@ def _fault(what: str, path: Path, reason: str, line: int | None = None) -> Bucke
 
 
 def read_text(path: Path, what: str) -> str:
-    """Read a regular file of UTF-8 that is neither empty nor too large; any other is refused."""
+    """Read a regular UTF-8 file that is neither empty nor too large; refuse any other."""
     content = read_content(path, what)
     if is_utf16(content):
         raise _fault(what, path, "is UTF-16; save it as UTF-8", 1)
@@ -43,7 +43,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def read_content(path: Path, what: str) -> bytes:
-    """Read a file, whatever its bytes are; arguments and errors as `read_text`, but for an empty file or its text."""
+    """Read the bytes of a file; arguments and errors as in `read_text`, except that content is not checked."""
     try:
         return _read_bytes(path, what)
     except IsADirectoryError:
@@ -58,12 +58,12 @@ def read_content(path: Path, what: str) -> bytes:
 
 
 def is_utf16(content: bytes) -> bool:
-    """Return whether the bytes of a text are of two a character, by their mark or by those of the first one."""
+    """Return whether text is UTF-16, by its byte order mark or the bytes of its first character."""
     return content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1
 
 
 def _read_bytes(path: Path, what: str) -> bytes:
-    """Read the bytes of a file; a pipe or a device, which might never end, is refused at once."""
+    """Read the bytes of a file; refuse a pipe or a device, which might never end, at once."""
     if isinstance(path, StorePath):
         with path.open("rb") as object_file:
             content = bytes(object_file.read(LARGEST_BYTES + 1))
@@ -82,7 +82,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
-    """Parse YAML into plain data and its node tree, which knows the lines; broken YAML is refused with its line."""
+    """Parse YAML into plain data and its node tree, which has the lines; refuse broken YAML with its line."""
     try:
         return read_yaml(text)
     except yaml.MarkedYAMLError as error:
@@ -96,7 +96,7 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
 
 
 def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: str) -> None:
-    """Say of an error inside brackets which bracket it is, or that a variable stands there."""
+    """Raise a clearer error if the YAML is broken inside brackets, with the bracket or a variable as the cause."""
     opened, at = error.context_mark, error.problem_mark
     if opened is None or at is None or not str(error.context).endswith(("flow mapping", "flow sequence")):
         return
@@ -123,13 +123,13 @@ def line_of(root: Node | None, location: Location) -> int:
 
 
 def node_at(root: Node | None, location: Location) -> Node | None:
-    """Return the node at `location`; None where there is none."""
+    """Return the node at `location`; None if it is missing."""
     nodes = [root, *(node for _, node in _way(root, location))]
     return nodes[-1] if len(nodes) > len(location) else None
 
 
 def _way(node: Node | None, location: Location) -> Iterator[tuple[Mark, Node]]:
-    """Return the nodes on the way to `location`, as far as there are some, each with where its name begins."""
+    """Yield the existing nodes on the way to `location`, each with the position of its name."""
     for step in location:
         if isinstance(node, MappingNode):
             pair = next(((key, value) for key, value in node.value if key.value == str(step)), None)
@@ -151,13 +151,13 @@ def invalid(
     model: type[BaseModel],
     prefix: Location = (),
 ) -> list[BucketsError]:
-    """Return an error for each fault, which names the file, line, field and reason."""
+    """Return one error per fault, which names file, line, field and reason."""
     faults = faults_of(error, prefix, model)
     return [BucketsError(f"{what} {path}:{line_of(root, location)}: {fault}") for location, fault in faults]
 
 
 def load_model(path: Path, model: type[Model], what: str) -> Model:
-    """Read a YAML file into a pydantic model; one that does not fit is refused."""
+    """Read a YAML file into a pydantic model; refuse one that does not fit."""
     value, faults = read_model(path, model, what)
     refuse(faults)
     assert value is not None
@@ -165,7 +165,7 @@ def load_model(path: Path, model: type[Model], what: str) -> Model:
 
 
 def read_model(path: Path, model: type[Model], what: str) -> tuple[Model | None, list[BucketsError]]:
-    """Read a YAML file as `load_model` does; return the model, or None and all that is wrong with the file."""
+    """Read a YAML file as `load_model` does; return the model, or None and all faults of the file."""
     try:
         data, root = load_mapping(path, what)
     except BucketsError as error:
@@ -177,7 +177,7 @@ def read_model(path: Path, model: type[Model], what: str) -> tuple[Model | None,
 
 
 def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
-    """Read a YAML file that holds a mapping, as plain data and its node tree; any other is refused."""
+    """Read a YAML file with a mapping as plain data and its node tree; refuse any other."""
     data, root = parse_yaml(read_text(path, what), path, what)
     if not isinstance(data, dict):
         raise _fault(what, path, f"must be a mapping of fields, not {type(data).__name__}")

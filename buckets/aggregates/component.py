@@ -1,4 +1,4 @@
-"""What aggregates are made of: operations of the kernel, components, and their values at some events."""
+"""The components of aggregates: operations of the kernel, and their values at some events."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -29,7 +29,7 @@ Integers = npt.NDArray[Any]  # int64, or Python integers where 64 bits may not b
 
 @dataclass(frozen=True)
 class Component:
-    """Something that the kernel computes for an aggregate, over the events that its feature counts."""
+    """An operation that the kernel computes for an aggregate, over the events that its feature counts."""
 
     operation: int  # a code from above
     column: ColumnKind | None = None  # of what; None for a count
@@ -43,7 +43,7 @@ EVENTS: Final = Component(COUNT)  # How many events count
 
 
 class Computed(NamedTuple):
-    """A component at some events, value and bounds as the kernel gives them: arrays `(events,)`; see `Rows`."""
+    """A component at some events, with value and bounds from the kernel: arrays `(events,)`; see `Rows`."""
 
     whole: Integers  # or texts, as objects
     micro: Int32s
@@ -58,22 +58,22 @@ class Computed(NamedTuple):
 
     @classmethod
     def known(cls, whole: Integers, micro: Int32s, events: Int64s) -> "Computed":
-        """Return what is known to the last digit."""
+        """Return exact values, which are their own bounds."""
         exact = np.ones(len(events), np.bool_)
         return cls(whole, micro, whole, micro, whole, micro, events, events, events, exact)
 
     def taken(self, chosen: npt.NDArray[Any]) -> "Computed":
-        """Return the component at some of the events, chosen as numpy chooses elements of an array."""
+        """Return the component at the events that a numpy index selects."""
         return Computed(*(column[chosen] for column in self))
 
 
-COMPUTED: Final = Computed._fields  # The names of what is known of a component
+COMPUTED: Final = Computed._fields  # The names of the columns of a component
 _NOTHING = np.empty(0, np.int64)
 NOTHING_COMPUTED: Final = Computed.known(_NOTHING, _NOTHING.astype(np.int32), _NOTHING)  # A component at no events
 
 
 class EventCounts(NamedTuple):
-    """How many events a feature is of, and the fewest and the most that they can be: int64 arrays `(events,)`."""
+    """How many events a feature counts, with lower and upper bound: int64 arrays `(events,)`."""
 
     whole: Int64s
     fewest: Int64s
@@ -83,8 +83,8 @@ class EventCounts(NamedTuple):
 def with_value(component: Computed, count: Computed) -> EventCounts:
     """Return how many of the events that `count` counts have a value in the field of a component.
 
-    The component knows how many events of the window have one, also those that do not count; the count knows how many
-    events there are. All events without a value count.
+    The component has the number of all events of the window with a value, including those that do not count; events
+    without a value all count.
     """
     fewest = count.lower_whole - (count.count_lower - component.count_lower)
     most = count.upper_whole - (count.count_upper - component.count_upper)
@@ -94,7 +94,7 @@ def with_value(component: Computed, count: Computed) -> EventCounts:
 
 
 def joined(whole: Int64s, micro: Int32s, digits: int) -> Integers:
-    """Return wholes and millionths as one integer that counts `10**-digits`."""
+    """Join wholes and millionths to one integer in units of `10**-digits`."""
     unit, rest = 10**digits, micro // np.int32(10 ** (6 - digits))
     # Of the least integer numpy's absolute value is negative.
     largest = max(abs(int(whole.min())), abs(int(whole.max()))) if len(whole) else 0
@@ -105,13 +105,13 @@ def joined(whole: Int64s, micro: Int32s, digits: int) -> Integers:
 
 
 def in_words(numbers: Integers) -> tuple[Int64s, Int32s]:
-    """Return numbers as two words each; OverflowError where these are not enough."""
+    """Split numbers into two words each; OverflowError if a number is too large."""
     whole = numbers // WORD
     return np.asarray(whole, np.int64), np.asarray(numbers - whole * WORD, np.int32)
 
 
 def from_words(whole: Integers, micro: Int32s) -> Integers:
-    """Return the numbers of two words each."""
+    """Join two words to a number each."""
     if len(whole) and max(abs(int(whole.min())), abs(int(whole.max()))) < 2**62 // WORD:
         return whole * WORD + micro
     return fitted(whole.astype(object) * WORD + micro)

@@ -1,9 +1,9 @@
 """Aggregates that look at each event of the window: sums that decay with age, and how values are spread over events.
 
 All are computed in integers, so they are the same on every machine and however a stream is cut. A weight is
-`2 ** (-age / half_life)`, rounded half to even at 9 digits; what it makes of a value is exact, and so is the sum. The
-entropy of events of which `c` have each value, `n` in all, is `log2(n) - sum(c * log2(c)) / n`; each `c * log2(c)` is
-rounded at 20 digits, and the entropy at 6.
+`2 ** (-age / half_life)`, rounded half to even at 9 digits; weighted values and their sum are exact. The entropy of
+`n` events, `c` of which have each value, is `log2(n) - sum(c * log2(c)) / n`; each `c * log2(c)` is rounded at 20
+digits, and the entropy at 6.
 """
 
 from abc import abstractmethod
@@ -31,7 +31,7 @@ _NOT_COUNTED: Final = PlainValue(None, None, "the event itself does not count, o
 
 
 def weights(ages_ms: Int64s, half_life_ms: int) -> Int64s:
-    """Return the weights of events of these ages (0 or more), times `10**WEIGHT_DIGITS`: int64."""
+    """Return the weights of events of these ages, 0 or more, times `10**WEIGHT_DIGITS`, int64."""
     near = np.exp2(-(ages_ms / half_life_ms)) * 10**WEIGHT_DIGITS
     found: Int64s = np.rint(near).astype(np.int64)
     for index in np.flatnonzero(np.abs(near - np.floor(near) - 0.5) < _NEAR_HALF).tolist():
@@ -48,12 +48,12 @@ def weight(age_ms: int, half_life_ms: int) -> int:
 
 
 def entropies(of: Int64s, times: Int64s, events: Int64s) -> Int64s:
-    """Return entropies times `10**ENTROPY_DIGITS`; 0 of no events: int64.
+    """Return entropies times `10**ENTROPY_DIGITS`, int64; 0 without events.
 
     Args:
-        of: ascending, to which of them a value belongs.
-        times: how many of its events have the value.
-        events: how many events each has.
+        of: the index of the entropy to which each value belongs, ascending.
+        times: how many events have the value.
+        events: the number of events of each entropy.
     """
     found = np.zeros(len(events), np.int64)
     begin = np.flatnonzero(np.diff(of, prepend=-1))
@@ -124,7 +124,7 @@ class _Decayed(Aggregate):
 
 
 class _OfValues(Aggregate):
-    """Says something of how often each value occurs."""
+    """An aggregate of how often each value occurs."""
 
     takes = ANY_FIELD
     needs_raw_events = True

@@ -1,4 +1,4 @@
-"""An aggregate of what each period of a window comes to, such as the average of the counts of 30 days."""
+"""An aggregate over the values of a window's periods, such as the average of the counts of 30 days."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _NO_PERIOD: Final = PlainValue(None, None, "no event in its window comes before 
 
 
 class OverPeriods(Aggregate):
-    """An aggregate over the values of periods, from that of the key's first event in the window on.
+    """An aggregate over the values of periods, beginning with the period of the key's first event in the window.
 
     A period without events is 0 for a count and a sum, and has no value for all else.
     """
@@ -30,33 +30,33 @@ class OverPeriods(Aggregate):
     null_when = "of no period"
 
     def __init__(self, over: Aggregate, of_each: Aggregate, unit: str) -> None:
-        """Take what is computed of each period, and over their values; `unit` is what periods are called."""
+        """Combine an aggregate of each period and one over their values; `unit` is the name of a period."""
         self._over, self._of_each = over, of_each
         self.description = f"{over.description} Of what periods come to."
         self.phrase = f"{over.phrase.removesuffix(' of')} over {unit} of {of_each.phrase}"
 
     @property
     def takes(self) -> tuple[FieldKind, ...]:  # type: ignore[override]
-        """Of which kinds of field it may be: those of what is computed of each period."""
+        """The kinds of field that it accepts: those of the aggregate of each period."""
         return self._of_each.takes
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
-        """Return what is computed of the values of periods."""
+        """Return the components over the values of periods."""
         return tuple(dict.fromkeys((*self._over.components(counts_all=False), EVENTS)))
 
     def counted(self, computed: Mapping[Component, Computed], own: Own) -> Int64s:
-        """Return how many events all periods count."""
+        """Return the number of events in all periods."""
         return computed[EVENTS].event_count
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
-        """Return the values of the aggregate over periods, which are numbers of the aggregate over each."""
+        """Compute the aggregate over the values of periods."""
         periods = _joined(EVENTS, computed[EVENTS])
         counts = {"event_count": periods.whole, "count_lower": periods.lower_whole, "count_upper": periods.upper_whole}
         of_values = {component: _joined(component, each)._replace(**counts) for component, each in computed.items()}
         return self._over.finalize(of_values, replace(own, scale=self._scale(own.scale)))
 
     def plain(self, events: CountedEvents, scale: int) -> PlainValue:
-        """Return the value again: events of each period first, and then of their values."""
+        """Compute the value independently: each period from its events, then the aggregate over the periods."""
         borders_ms, values = events.borders_ms, []
         at = [bisect_right(borders_ms, time_ms) - 1 for time_ms in events.times_ms]
         for period, (begin_ms, end_ms) in enumerate(pairwise(borders_ms)):
@@ -75,19 +75,19 @@ class OverPeriods(Aggregate):
         return self._over.plain(listed, self._scale(scale))
 
     def value_range(self, field: ValueRange, reach_ms: int, counts_itself: bool) -> ValueRange:
-        """Return between what a value lies: it is not negative where no value of its field is."""
+        """Return the possible values, which are not negative if no value of the field is."""
         is_positive = not self._of_each.takes or field.lower >= 0
         return self._over.value_range(ValueRange(Decimal(0)) if is_positive else ValueRange(), reach_ms, False)
 
     def _scale(self, scale: int) -> int:
-        """Return the digits of what each period comes to."""
+        """Return the digits after the point of the value of a period."""
         if not self._of_each.takes:
             return 0
         return scale + AVERAGE_EXTRA_DIGITS * (self._of_each.operation == AVG)
 
 
 def _joined(component: Component, computed: Computed) -> Computed:
-    """Return a component whose numbers travelled in two words."""
+    """Return a component whose numbers are in two words with joined numbers."""
     sides: dict[str, Any] = {}
     for name in ("", "lower_", "upper_"):
         number = from_words(getattr(computed, f"{name}whole"), getattr(computed, f"{name}micro"))

@@ -1,6 +1,6 @@
 """Aggregates computed plainly: a loop over a list of events, in exact numbers.
 
-It shares nothing with the kernel, whose values it is compared with where an event is explained.
+It shares nothing with the kernel, whose values are compared with its own when an event is explained.
 """
 
 from collections.abc import Sequence
@@ -53,12 +53,12 @@ NONE_BEFORE: Final = PlainValue(None, None, "no event before this one counts")
 
 
 def plain_value(value: Fraction | int | bool | str, scale: int, extra_digits: int = 0) -> PlainValue:
-    """Return a value of a field: a text or a boolean as it is, a number as `plain_number`."""
+    """Return a value of a field: a text or a boolean unchanged, a number as in `plain_number`."""
     return PlainValue(value, value) if isinstance(value, bool | str) else plain_number(value, scale, extra_digits)
 
 
 def plain_number(scaled: Fraction | int, scale: int, extra_digits: int = 0) -> PlainValue:
-    """Return a number in units of `10**-scale` as a value with so many digits more, rounded half to even."""
+    """Convert a number in units of `10**-scale` to a value with extra digits, rounded half to even."""
     exact, digits = Fraction(scaled, 10**scale), scale + extra_digits
     with localcontext(Context(prec=ENOUGH_DIGITS, rounding=ROUND_HALF_EVEN)):
         return PlainValue(exact, Decimal(round(exact * 10**digits)).scaleb(-digits))

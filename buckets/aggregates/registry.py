@@ -1,7 +1,7 @@
 """The aggregates by the names that rules write: `AGGREGATES` of all modules of this package.
 
-All else that knows aggregates asks here: the models and the schema of rules, their sentences, the plan of the kernel,
-lint, explanations, and the page of aggregates of the documentation.
+Everything that needs aggregates looks here: the models and the schema of rules, their sentences, the plan of the
+kernel, lint, explanations, and the documentation's page of aggregates.
 """
 
 from collections.abc import Mapping

@@ -10,18 +10,18 @@ _SEQUENCE = Component(SEQUENCE)
 
 
 def latest_steps(passing: Sequence[Sequence[bool]], own: int) -> list[int | None]:
-    """Return which events are the steps of a sequence that ends with one of them, from that back the latest ones.
+    """Find the events of a sequence's steps, going back from its last step to the latest possible ones.
 
-    Of all sequences that end there theirs begins the latest, and has the fewest events between its first step and its
-    last.
+    Of all sequences that end with the event, this one begins latest, and has the fewest events between its first and
+    its last step.
 
     Args:
-        passing: by event, by time and those of one time as they arrived, which steps it passes; and behind these
-            whether it is one that must not come between the first step and the last.
-        own: the event that is the last step.
+        passing: for each event, by time and then by arrival, which steps it passes, and after these whether it must not
+            come between the first and the last step.
+        own: the event of the last step.
 
     Returns:
-        The event of each step; None of one that has none, and of those before it.
+        The event of each step; None for a step without one, and for the steps before it.
     """
     last = len(passing[own]) - 2
     at = own if passing[own][last] else None
@@ -33,7 +33,7 @@ def latest_steps(passing: Sequence[Sequence[bool]], own: int) -> list[int | None
 
 
 def coming_between(passing: Sequence[Sequence[bool]], found: Sequence[int | None], own: int) -> list[int]:
-    """Return the events that must not come, and came between the first step that was found and the last."""
+    """Return the unwanted events that came between the first found step and the last one."""
     first = next((event for event in found if event is not None), own)
     return [event for event in range(first + 1, own) if passing[event][-1]]
 
@@ -64,9 +64,9 @@ class _Sequence(Aggregate):
 
 
 def left_alone(events: CountedEvents, within_ms: int) -> list[int]:
-    """Return the events that are a step, and whose time is over with the event itself and was not with the one before.
+    """Return the step events whose time expires at the event itself, and had not expired at the event before.
 
-    Those are left out after which an event came that had to follow, before the event itself.
+    Steps that the required event followed before the event itself are left out.
     """
     own, times_ms = events.own, events.times_ms
     if not own:

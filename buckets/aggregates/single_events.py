@@ -34,7 +34,7 @@ _DISTINCT = Component(COUNT_DISTINCT, "digest_high", "digest_low")
 
 
 class _SingleEvent(Aggregate):
-    """The value of a field in one event of the window; `extra_digits` is how many digits it has more than the field."""
+    """The value of a field in one event of the window, with `extra_digits` more digits than the field."""
 
     needs_raw_events = True
     extra_digits: ClassVar[int] = 0
@@ -65,7 +65,7 @@ class _Kept(_SingleEvent):
 
 
 class _SecondsSince(_SingleEvent):
-    """How long before each event another one of its window was."""
+    """The time from another event of the window to the event itself."""
 
     takes = ()
 
@@ -86,7 +86,7 @@ class _SecondsSince(_SingleEvent):
 
 
 class _Absence(_SecondsSince):
-    """The other event is one that nothing followed in time, which shows with this one."""
+    """The time since an event that nothing followed in time, which becomes certain at the event itself."""
 
     null_when = "without one"
     needs_steps = 1
@@ -109,7 +109,7 @@ class _Absence(_SecondsSince):
 
 
 class _Before(_SingleEvent):
-    """What the latest event before this one says."""
+    """A value of the latest event before this one."""
 
     null_when = "without one"
 
@@ -126,7 +126,7 @@ class _Previous(_Before, _Kept):
 
 
 class _SecondsSinceBefore(_Before, _SecondsSince):
-    """How long before each event the latest one before it was."""
+    """The time since the latest event before this one."""
 
 
 class _Last(_Kept):

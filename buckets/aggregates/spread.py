@@ -1,8 +1,8 @@
 """The variance and the standard deviation of a sample, from exact squares.
 
 With `n` events, `S` their sum and `Q` the sum of their squares a variance is `(Q - S²/n) / (n - 1)`, rounded half to
-even. The sums of squares are kept as four sums of 32 bits each: none passes 64 bits. Where the edge is uncertain, so
-are `n`, `S` and `Q`; the bounds are those of any choice of them.
+even. The sums of squares are kept as four sums of 32 bits each, none of which passes 64 bits. With an uncertain edge,
+`n`, `S` and `Q` are uncertain; the bounds hold for any choice of them.
 """
 
 import math
@@ -63,7 +63,7 @@ class _StandardDeviation(_Spread):
 
 
 def _root(above: int, below: int) -> int:
-    """Return the root of a quotient, times `10**_DIGITS`, to the nearest integer."""
+    """Return the square root of a quotient, times `10**_DIGITS`, rounded to the nearest integer."""
     return (math.isqrt(4 * above * 10 ** (2 * _DIGITS) // below) + 1) // 2
 
 
@@ -80,7 +80,7 @@ def _plain_variance(events: CountedEvents, scale: int) -> PlainValue:
 
 
 def _spread(computed: Mapping[Component, Computed], value: Quotient, scale: int) -> Values:
-    """Return values that grow with a variance; `value` makes them from the numerator and denominator of one."""
+    """Compute values that grow with the variance; `value` computes one from a variance's numerator and denominator."""
     total, count = computed[_SUM], with_value(computed[_SUM], computed[EVENTS])
     squares, least, most = (
         sum(getattr(computed[part], side).astype(object) << 32 * index for index, part in enumerate(_SQUARES))
@@ -110,7 +110,7 @@ def _spread(computed: Mapping[Component, Computed], value: Quotient, scale: int)
 
 
 def _bounds(total: Computed, count: EventCounts, least: Any, most: Any, value: Quotient) -> tuple[Any, Any]:
-    """Return the least and the greatest value for any count, sum and sum of squares between their bounds."""
+    """Return the least and greatest value over all counts, sums and sums of squares between their bounds."""
 
     def ends(row: tuple[int, ...]) -> tuple[int, int]:
         fewest, largest, sum_lower, sum_upper, square_lower, square_upper = row

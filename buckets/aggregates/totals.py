@@ -143,7 +143,7 @@ class _Average(Aggregate):
 
 
 def _quotients(total: Int64s, count: Int64s) -> Integers:
-    """Return sums divided by counts; 0 where nothing is counted."""
+    """Divide sums by counts; 0 where the count is 0."""
     rounded: Any = np.frompyfunc(
         lambda dividend, divisor: half_to_even(dividend * AVERAGE_FACTOR, divisor) if divisor else 0, 2, 1
     )(total.astype(object), count.astype(object))
@@ -151,19 +151,19 @@ def _quotients(total: Int64s, count: Int64s) -> Integers:
 
 
 class Extreme(Aggregate):
-    """The value of a field that is at one end."""
+    """The least or the greatest value of a field."""
 
     def __init__(
         self, adjective: str, operation: int, neutral: ColumnKind, pick: Callable[[Sequence[int]], int]
     ) -> None:
-        """Name it; in the column `neutral` events that do not count are never at that end."""
+        """Name it; in the column `neutral`, events that do not count are never the extreme."""
         self.description, self.phrase = f"The {adjective} value.", f"the {adjective}"
         self.short_phrase = self.phrase
         self._of_all, self._of_some = Component(operation, "value"), Component(operation, neutral)
         self._pick = pick
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
-        """Return the extreme of all events or of those that count, and the count."""
+        """Return the components: the extreme of all events or of those that count, and the count."""
         return (self._of_all if counts_all else self._of_some, EVENTS)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:

@@ -1,9 +1,9 @@
-"""Alert policies in a shard: what they remember of keys, one entry for a group and key, and what they hold back.
+"""Alert policies in a shard: their state, one entry for a group and key, and the alerts that they hold back.
 
-An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms, held_ms]}]`. It is by rule
-and not by version of a rule: a new version goes on where the old one was. An entry of another generation of its group
-is ignored, as its timelines are. Rules that the group no longer has go with the next change; the entry goes when its
-key is evicted.
+An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms, held_ms]}]`. State is kept
+by rule and not by rule version: a new version continues where the old one stopped. An entry of another generation of
+its group is ignored, as its timelines are. The next change drops rules that the group no longer has; eviction of the
+key removes the entry.
 """
 
 import hashlib
@@ -46,25 +46,25 @@ ENTRY_VERSION = 1
 
 
 class PolicyEntry(NamedTuple):
-    """What is remembered of a key."""
+    """The policy state of a key."""
 
     generation: int  # that of its group
-    latest_ms: int  # the greatest time of an event that has changed it, in ms
+    latest_ms: int  # the time of the latest event that has changed it, in ms
     rules: dict[str, RuleState]  # by rule_id
 
     def needed_until_ms(self, group: Group) -> int:
-        """Return until when policies of the group need the entry, in ms; NO_CLOCK where none does."""
+        """Return until when the group's policies need the entry, in ms; NO_CLOCK if none does."""
         ends_ms = (quiet_until_ms(group.policies.get(rule_id, ()), state) for rule_id, state in self.rules.items())
         return max((end_ms for end_ms in ends_ms if end_ms is not None), default=NO_CLOCK)
 
     def to_bytes(self) -> bytes:
-        """Return the entry for the state."""
+        """Encode the entry for the state."""
         written = [ENTRY_VERSION, self.generation, self.latest_ms, dict(sorted(self.rules.items()))]
         return json.dumps(written, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def read_entry(stored: bytes, group: Group) -> PolicyEntry | None:
-    """Read what `to_bytes` wrote for a key of a group; None where there is nothing, or of an earlier generation.
+    """Decode the entry of a key of a group; None for empty bytes or another generation.
 
     Raises:
         BucketsError: a later release wrote it.
@@ -85,23 +85,23 @@ def read_entry(stored: bytes, group: Group) -> PolicyEntry | None:
 
 
 def needed_until_ms(group: Group, stored: Sequence[bytes]) -> Int64s:
-    """Return until when policies need what is remembered of each key of a group, in ms; NO_CLOCK for not at all."""
+    """Return until when policies need each stored entry of a group, in ms; NO_CLOCK if they do not."""
     entries = (read_entry(entry, group) for entry in stored)
     return np.array([NO_CLOCK if entry is None else entry.needed_until_ms(group) for entry in entries], np.int64)
 
 
 class PolicyState:
-    """What policies remember of some keys of a group, during one batch."""
+    """The policy entries of some keys of a group during one batch."""
 
     def __init__(self, entries: Entries, group: Group, identity: str, keys: pa.Array) -> None:
-        """Begin with nothing read of keys, which are named by their index; their entries lie under the identity."""
+        """Begin without reading anything; methods name keys by their index, and entries are stored under `identity`."""
         self._entries, self._group, self._identity, self._keys = entries, group, identity, keys
         self._read: dict[int, PolicyEntry | None] = {}
         self._stored: set[int] = set()
         self._changed: dict[int, None] = {}
 
     def read(self, keys: Iterable[int]) -> None:
-        """Read the entries of keys, all in one call, but for those that have been read."""
+        """Read the entries of keys that have not been read yet, in one call to the store."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
         if not wanted:
             return
@@ -110,12 +110,12 @@ class PolicyState:
         self._stored.update(key for key, entry in zip(wanted, stored, strict=True) if entry)
 
     def of(self, key: int, rule_id: str) -> RuleState:
-        """Return what is remembered of a rule and a key that has been read."""
+        """Return the state of a rule for a key that has been read."""
         entry = self._read[key]
         return NOTHING if entry is None else entry.rules.get(rule_id, NOTHING)
 
     def put(self, key: int, rule_id: str, state: RuleState, time_ms: int) -> None:
-        """Remember something else of a rule and a key that has been read."""
+        """Replace the state of a rule for a key that has been read."""
         entry = self._read[key]
         if entry is None:
             entry = self._read[key] = PolicyEntry(self._group.generation, time_ms, {})
@@ -126,10 +126,10 @@ class PolicyState:
         self._changed[key] = None
 
     def write(self) -> dict[str, int]:
-        """Write what has changed.
+        """Write the changed entries.
 
         Returns:
-            The keys that have an entry now and had none, each with the time of the latest event that has changed it.
+            The keys that had no entry before, each with the time of the latest event that changed its entry.
         """
         if not self._changed:
             return {}
@@ -152,9 +152,9 @@ class PolicyState:
 
 
 def read_resets(plan: GroupPlan, state: PolicyState, keys: int) -> Int64s:
-    """Return the first time that counts since each of the plan's resetting rules last fired, int64 `(keys, rules)`.
+    """Return from when events count since each of the plan's resetting rules last fired, int64 `(keys, rules)`, in ms.
 
-    It is FROM_THE_BEGINNING where one never did.
+    It is FROM_THE_BEGINNING for a rule that never fired.
     """
     from_ms = np.full((keys, len(plan.resetting)), FROM_THE_BEGINNING)
     if plan.resetting:
@@ -169,7 +169,7 @@ def read_resets(plan: GroupPlan, state: PolicyState, keys: int) -> Int64s:
 
 
 def keep_resets(plan: GroupPlan, state: PolicyState, before_ms: Int64s, after_ms: Int64s) -> None:
-    """Let policies remember what has changed; both arrays are as `read_resets` gives them."""
+    """Store the resets that have changed; both arrays are as in `read_resets`."""
     if not plan.resetting:
         return
     for key, column in np.argwhere(before_ms != after_ms).tolist():
@@ -182,7 +182,7 @@ _HELD_BY = (None, *HELD_BY)  # What can hold an alert back, by its code; 0 is fo
 
 @dataclass(frozen=True)
 class Fired:
-    """Events at which rules fired, each key's in the order of arrival: arrays of one length."""
+    """Events at which rules fired, each key's in arrival order: arrays of one length."""
 
     rules: Sequence[Rule]  # the rules
     rule: Int32s | Int64s  # the index of each row's rule
@@ -192,15 +192,15 @@ class Fired:
 
 @dataclass(frozen=True)
 class Decided:
-    """What became of events at which rules fired: arrays of one length."""
+    """What policies decided about events at which rules fired: arrays of one length."""
 
     fired: Fired  # the events
     is_active: Flags  # bool, whether it is for `alerts`, held back or not; otherwise for `shadow_alerts`
-    held_by: npt.NDArray[np.uint8]  # uint8, what holds it back, by `_HELD_BY`
-    held_back: Int64s  # int64, how many alerts of the rule and key have been held back since the last one, before this
+    held_by: npt.NDArray[np.uint8]  # uint8, what holds it back, an index into `_HELD_BY`
+    held_back: Int64s  # int64, how many alerts of the rule and key were held back between the last one and this one
 
     def rows(self) -> dict[str, Int64s]:
-        """Return the rows that go to each output, without outputs that get none."""
+        """Return the rows for each output that gets any."""
         held = self.held_by > 0
         chosen = {ALERTS: ~held & self.is_active, SHADOW_ALERTS: ~held & ~self.is_active, HELD_ALERTS: held}
         if any(rule.is_variant for rule in self.fired.rules):
@@ -210,7 +210,7 @@ class Decided:
         return {output: np.flatnonzero(flags) for output, flags in chosen.items() if flags.any()}
 
     def columns(self, rows: Int64s) -> dict[str, pa.Array]:
-        """Return what policies add to the columns of some rows."""
+        """Return the alert columns that policies add, for some rows."""
         rules, index = self.fired.rules, pa.array(self.fired.rule[rows].astype(np.int64))
         states = pa.array(["SHADOW", "ACTIVE"]).take(pa.array(self.is_active[rows].astype(np.int64)))
         return {
@@ -231,9 +231,9 @@ class AlertPolicies:
         self._keys: dict[int, KeyTexts] = {}
 
     def decide(self, fired: Fired, clocks_ms: Int64s) -> Decided:
-        """Decide what becomes of events at which rules fired; those of a rule and key come in one call.
+        """Decide which alerts are held back; one call has all events of a rule and key.
 
-        `clocks_ms` says to which time the clock of its key has come with each event of the group.
+        `clocks_ms` gives the key's clock after each event of the group.
         """
         size = len(fired.events)
         is_active = np.array([rule.state == "ACTIVE" for rule in fired.rules], np.bool_)[fired.rule]
@@ -288,16 +288,16 @@ class AlertPolicies:
         return self._keys[code]
 
     def _in_share(self, rule: Rule, codes: Sequence[int]) -> dict[int, bool]:
-        """Return of each key whether it is inside the share of a rule."""
+        """Return for each key whether it is in the share of a rule."""
         table = self.table
         write = key_writer(table.group, table.schema, sorted(table.group.fields))
         return {code: is_in_share(rule, write(table.keys[code].as_py())) for code in codes}
 
 
 def is_in_share(rule: Rule, key: str) -> bool:
-    """Return whether the alerts of a key, as JSON with its fields sorted, come to `alerts` by the rule's `rollout`.
+    """Return whether the rule's `rollout` sends a key's alerts to `alerts`; the key is JSON with sorted fields.
 
-    It depends on the rule's id, the key and the share alone; a key that is inside stays inside when the share grows.
+    It depends only on the rule's id, the key and the share; a key that is inside stays inside when the share grows.
     """
     text = write_json([rule.rule_id, key])
     number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
@@ -305,7 +305,7 @@ def is_in_share(rule: Rule, key: str) -> bool:
 
 
 def in_effect(rules: Sequence[Rule], scored: Scored, times_ms: Int64s) -> Scored:
-    """Return what came out for events, without the rows of rules that are not in effect at the time of the event."""
+    """Return scored events without the rows of rules that are not in effect at the event's time."""
     if all(rule.effective is None for rule in rules):
         return scored
     start_ms, end_ms = np.array(
@@ -319,7 +319,7 @@ def in_effect(rules: Sequence[Rule], scored: Scored, times_ms: Int64s) -> Scored
 
 
 def _chosen(rows: Rows, start_ms: Int64s, end_ms: Int64s, times_ms: Int64s) -> Rows:
-    """Return the rows of rules that are in effect, and those of parts, which are numbered after the rules."""
+    """Return the rows of rules that are in effect, and all rows of parts, which are numbered after the rules."""
     rule, times_ms = np.minimum(rows.rule, len(start_ms) - 1), times_ms[rows.event]
     kept = (rows.rule >= len(start_ms)) | ((start_ms[rule] <= times_ms) & (times_ms < end_ms[rule]))
     return chosen_rows(rows, kept)

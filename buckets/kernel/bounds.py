@@ -1,7 +1,7 @@
-"""What an uncertain window can be: value, lower and upper bound, when events of its edge bucket may each be in or out.
+"""Value and bounds of an uncertain window, where each event of the bucket at its edge may be in or out.
 
-With `S, C` the sum and count of the events that are surely inside, and a stretch at the edge of `n` events with
-positive values adding up to `p`, negative ones to `-m`, the least `a` and the greatest `b`:
+Let `S, C` be the sum and count of the events that are surely inside. The stretch at the edge has `n` events, whose
+positive values add up to `p` and negative ones to `-m`, with least value `a` and greatest `b`:
 
     count   C .. C + n
     sum     S - m .. S + p              with a known sign one of them is 0: no looser than the bucket itself
@@ -9,16 +9,16 @@ positive values adding up to `p`, negative ones to `-m`, the least `a` and the g
     avg     of k events of the stretch the sum is between k·a and k·b, and between -m and p, so
             max(min(S/C, (S+n·a)/(C+n)), (S-m)/(C or C+n)) .. min(max(S/C, (S+n·b)/(C+n)), (S+p)/(C or C+n))
 
-The value takes the stretch whole (include), not at all (exclude) or the part of it that the window covers in time
-(prorate; a minimum or maximum has no parts and includes).
+The value counts the stretch entirely (include), not at all (exclude), or in proportion to the time that the window
+covers of it (prorate; a minimum or maximum cannot be divided, and includes it).
 
-`C` and `n` are of the events that have a value. With `C = 0` the window may be NULL, if no event of the stretch is in;
-if some are, a minimum, maximum or average lies between `a` and `b`.
+`C` and `n` count events with a value. With `C = 0` the window is NULL if no event of the stretch is in; if some are, a
+minimum, maximum or average lies between `a` and `b`.
 
-A sum passes 64 bits where all of `S - m .. S + p` does. Where only a part of that does, the window's own sum may well
-fit: the part that fits is what it can be, and a value outside is moved to its end.
+A sum passes 64 bits if all of `S - m .. S + p` does. If only a part of that range does, the actual sum may fit: the
+bounds are the part that fits, and a value outside is moved to its nearer end.
 
-Values and bounds are quotients `whole + rest / count`, see `quotient`; of all but an average the rest is 0.
+Values and bounds are quotients `whole + rest / count`, see `quotient`; the rest is 0 except for an average.
 """
 
 import numpy as np
@@ -33,13 +33,13 @@ from buckets.timeline.timeline import Timeline, extreme
 
 @inlined
 def maybe_in(edges: Edges, operation, column, window):
-    """Return how many events of a window's stretch an operation is of."""
+    """Return how many events of a window's stretch count for an operation."""
     return edges.event_count[window] if operation == COUNT else edges.event_count[window] - edges.nulls[column, window]
 
 
 @leaf
 def count_in(edges: Edges, window, certain, maybe, policy):
-    """Return how many events an uncertain window is taken to hold, of those that are surely in it and may be."""
+    """Return how many events an uncertain window counts, by the edge policy."""
     if policy == EXCLUDE:
         return certain
     if policy == PRORATE:
@@ -50,7 +50,7 @@ def count_in(edges: Edges, window, certain, maybe, policy):
 
 @leaf
 def _sum_pair(edges: Edges, window, column, high, low, policy):
-    """Return the sum that an uncertain window is taken to have, as a pair; `high, low` is what is surely inside."""
+    """Return the sum of an uncertain window by the edge policy, as a pair; `high, low` is surely inside."""
     if policy == EXCLUDE:
         return high, low
     part_high = edges.plus[0, column, window] - edges.minus[0, column, window]
@@ -62,7 +62,7 @@ def _sum_pair(edges: Edges, window, column, high, low, policy):
 
 @leaf
 def _passes_64_bits(edges: Edges, window, column, high, low):
-    """Return whether the sum passes 64 bits, whichever events of the stretch are in."""
+    """Return whether the sum passes 64 bits whichever events of the stretch are in."""
     least_high, least_low = high - edges.minus[0, column, window], low - edges.minus[1, column, window]
     most_high, most_low = high + edges.plus[0, column, window], low + edges.plus[1, column, window]
     _, least_fits = join(least_high, least_low)
@@ -97,9 +97,9 @@ def _average_at_end(edges: Edges, side, window, column, high, low, certain):
 
 @leaf
 def _average_value(edges: Edges, window, column, high, low, certain, count, policy):
-    """Return the average that an uncertain window is taken to have, as a quotient between its bounds.
+    """Return the average of an uncertain window by the edge policy, as a quotient between its bounds.
 
-    With the stretch or without it the window could really be; a part of its sum and count may lie beyond the bounds.
+    Including or excluding the stretch is a possible window; a prorated sum and count may lie beyond the bounds.
     """
     value_high, value_low = _sum_pair(edges, window, column, high, low, policy)
     whole, rest = quotient(value_high, value_low, count)
@@ -123,13 +123,13 @@ def _certain_sum(timeline: Timeline, column, first, end):
 
 @leaf
 def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window, policy, certain):
-    """Return the value of an operation over an uncertain window, of which `certain` events are surely inside.
+    """Return the value of an operation over an uncertain window, with `certain` events surely inside.
 
-    The policy is what the value does with the stretch, INCLUDE | EXCLUDE | PRORATE.
+    The policy says how the value counts the stretch, INCLUDE | EXCLUDE | PRORATE.
 
     Returns:
-        Whether the value's sum may fit 64 bits; then whole, rest and count of the value, and how many events it is
-        taken to be of. Without any the value means nothing.
+        Whether the value's sum may fit 64 bits; whole, rest and count of the value; and how many events it counts.
+        Without any, the value is meaningless.
     """
     zero, one = np.int64(0), np.int64(1)
     inside, end = edges.inside[window], edges.last[window]
@@ -155,7 +155,7 @@ def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window,
 
 @inlined
 def uncertain_bound(timeline: Timeline, edges: Edges, bound, operation, column, window, certain):
-    """Return whole, rest and count of the lower (bound 0) or upper (bound 1) bound of an operation there."""
+    """Return whole, rest and count of an operation's lower (bound 0) or upper (bound 1) bound over such a window."""
     zero, one = np.int64(0), np.int64(1)
     inside, end = edges.inside[window], edges.last[window]
     if operation != COUNT and certain + maybe_in(edges, operation, column, window) == 0:

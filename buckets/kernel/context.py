@@ -1,4 +1,4 @@
-"""What stays the same while the events of a group are scored: its rules, its policies, and how timelines are kept."""
+"""The constants of scoring a group's events: its rules, its policies, and the layout of timelines."""
 
 from typing import NamedTuple
 
@@ -10,26 +10,26 @@ from buckets.kernel.plan import FeatureArrays, RuleArrays, Windows
 from buckets.timeline.tiers import Paging, Tiers
 
 FIRST_CELL, CELL_BEFORE, EVERY_CELL, FIRST_VALUE = 1, 2, 4, 8
-"""Cells of a window that an operation reads one by one: its first, the one before the event, or any of them; any of
-them too if some event has no value."""
+"""The cells of a window that an operation reads one by one: the first, the one before the event, or any; FIRST_VALUE
+means any if some event has no value."""
 
 
 class Policy(NamedTuple):
-    """What decides about events that break the order, in ms and policy codes of `plan`."""
+    """The policies for events that break the order, in ms and policy codes of `plan`."""
 
     horizon_ms: int
     late: int
     collision: int
     edge: int
-    repeats_ms: int  # how far apart in time two events of one id may be to be duplicates; 0: at the same time alone
+    repeats_ms: int  # how far apart in time two events of one id may be to be duplicates; 0: only at the same time
 
 
 class Context(NamedTuple):
-    """What stays the same for all events of a call."""
+    """The constants of one call."""
 
     features: FeatureArrays  # what is computed
-    rules: RuleArrays  # the limits that it is compared with
-    windows: Windows  # over what
+    rules: RuleArrays  # the limits to compare with
+    windows: Windows  # the windows
     # int64 `(windows,)`, which cells of each window are read one by one, see `cells_read_of`
     cells_read: Int64s
     # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
@@ -43,7 +43,7 @@ class Context(NamedTuple):
     has_event_features: bool  # whether some feature looks at the events of its window one by one
     has_resets: bool  # whether some window is reset when its rule fires
     pair_features: int  # how many features list the events of their windows
-    period_room: int  # how many integers all periods take that features list at one event
+    period_room: int  # how many integers the listed periods of all features take at one event
 
 
 def cells_read_of(features: FeatureArrays, windows: Windows) -> Int64s:

@@ -1,7 +1,7 @@
-"""How one event is evaluated: every feature is computed on its window, and compared with the limits of its rules.
+"""Evaluates one event: computes each feature on its window, and compares it with the limits of its rules.
 
-Events without a value are left out of all but a count. If none of a window's events has one, the result is NULL, which
-crosses no limit; its row holds no events, and 0 for all values.
+Events without a value only count for a count. If no event of a window has a value, the result is NULL, which crosses no
+limit; its row has 0 events and 0 for all values.
 """
 
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ from buckets.timeline.timeline import Timeline, extreme, find_id, first_ending_a
 
 @inlined
 def side_of_limit(rules: RuleArrays, rule, whole, rest, count):
-    """Return on which side of a rule's limit a value lies: -1 below, 0 on it, 1 above."""
+    """Compare a value with a rule's limit: -1 below, 0 equal, 1 above."""
     if whole != rules.limit_whole[rule]:
         return 1 if whole > rules.limit_whole[rule] else -1
     return side_of_digits(rest, count, rules.limit_digits, rule) if rules.is_average[rule] else 0
@@ -32,7 +32,7 @@ def side_of_limit(rules: RuleArrays, rule, whole, rest, count):
 
 @inlined
 def fires(comparison, side):
-    """Return whether a value on that side of its limit crosses it."""
+    """Return whether a value on this side of its limit makes the rule fire."""
     if comparison in (ALWAYS, NEVER, EVERY):
         return comparison != NEVER
     if comparison == ABOVE:
@@ -48,7 +48,7 @@ def fires(comparison, side):
 
 @leaf
 def _is_certain(comparison, lower_side, upper_side, is_point):
-    """Return whether every value between the bounds crosses the limit, or none does."""
+    """Return whether either all values between the bounds cross the limit or none does."""
     if comparison in (EXACTLY, NOT):
         return is_point or lower_side > 0 or upper_side < 0
     return fires(comparison, lower_side) == fires(comparison, upper_side)
@@ -56,7 +56,7 @@ def _is_certain(comparison, lower_side, upper_side, is_point):
 
 @inlined
 def _certain_events(timeline: Timeline, operation, column, first, end):
-    """Return how many events of cells `[first, end)` an operation is of."""
+    """Return how many events of cells `[first, end)` count for an operation."""
     if operation == COUNT:
         return timeline.prefix_count[end] - timeline.prefix_count[first]
     return valued(timeline, column, first, end)
@@ -64,10 +64,10 @@ def _certain_events(timeline: Timeline, operation, column, first, end):
 
 @inlined
 def _exact_value(timeline: Timeline, operation, column, first, end, events):
-    """Compute an operation over cells `[first, end)` with so many values.
+    """Compute an operation over cells `[first, end)`, in which `events` have a value.
 
     Returns:
-        Whether its sum fits 64 bits, then whole, rest and count of its value.
+        Whether its sum fits 64 bits; whole, rest and count of its value.
     """
     zero, one = np.int64(0), np.int64(1)
     if operation == COUNT:
@@ -84,7 +84,7 @@ def _exact_value(timeline: Timeline, operation, column, first, end, events):
 
 @leaf
 def _write_bounds(timeline: Timeline, edges: Edges, context: Context, feature, rule, rows, used):
-    """Write what a row says of an uncertain window beside its value."""
+    """Write bounds and counts of an uncertain window to a row, beside its value."""
     features, rules, policy = context.features, context.rules, context.policy.edge
     operation, column, window = features.operation[feature], features.measure[feature], features.window[feature]
     certain = _certain_events(timeline, operation, column, edges.inside[window], edges.last[window])
@@ -110,7 +110,7 @@ def _write_bounds(timeline: Timeline, edges: Edges, context: Context, feature, r
 
 @inlined
 def _write_exact(rows: Rows, used, whole, micro, count):
-    """Write what a row says beside its value of a window that is known to the event."""
+    """Write bounds and counts of an exact window to a row, beside its value."""
     rows.lower_whole[used] = whole
     rows.lower_micro[used] = micro
     rows.upper_whole[used] = whole
@@ -124,14 +124,14 @@ def _write_exact(rows: Rows, used, whole, micro, count):
 
 @inlined
 def evaluate(timeline: Timeline, edges: Edges, event, late_by_ms, context: Context, rows: Rows, used):
-    """Evaluate features up to MAX over their windows; append the rows that their rules want.
+    """Evaluate features up to MAX over their windows; append the rows that their rules need.
 
-    A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over; so
-    is one whose window is empty, since it was reset at the event's time or later. Of one that is on trial and whose sum
-    does not fit 64 bits each rule has a row that says so, and nothing else changes.
+    A feature is skipped if the event is so late that its window may have lost cells, or if its window is empty because
+    it was reset at the event's time or later. If the sum of a feature on trial does not fit 64 bits, each of its rules
+    gets a row that says so, and nothing else changes.
 
     Returns:
-        The number of rows used, and the first rule of another feature whose sum does not fit 64 bits; -1 for none.
+        The number of rows used, and the first rule in force whose sum does not fit 64 bits; -1 for none.
     """
     features, rules, policy = context.features, context.rules, context.policy.edge
     for feature in range(features.operation.shape[0]):
@@ -157,7 +157,7 @@ def evaluate(timeline: Timeline, edges: Edges, event, late_by_ms, context: Conte
             return used, _first(rules.number, rule, rules_end)
         while rule < rules_end:
             if fits and not (context.emit_all or is_null):
-                # Limits stand in order: after the first that is out of reach all others of its kind are.
+                # Limits are sorted: after the first that is out of reach, all others of its kind are too.
                 if rule < features.falling_from[feature] and rules.limit_whole[rule] > whole:
                     rule = features.falling_from[feature]
                     continue
@@ -191,7 +191,7 @@ def evaluate(timeline: Timeline, edges: Edges, event, late_by_ms, context: Conte
 
 @leaf
 def _first(numbers, begin, end):
-    """Return the least of the numbers `[begin, end)`."""
+    """Return the least of `numbers[begin:end]`."""
     first = numbers[begin]
     for at in range(begin + 1, end):
         first = min(first, numbers[at])
@@ -202,23 +202,23 @@ _FREE: Final = 0
 
 
 class KnownIds(NamedTuple):
-    """The table of the key at hand."""
+    """A hash table of the current key's event ids."""
 
     slots: Int64s  # int64 `(1,)`, how many slots are in use, a power of two
-    hash: npt.NDArray[np.uint64]  # uint64 `(capacity,)`, that of an id; 0 in a free slot
-    time_ms: Int64s  # int64 `(capacity,)`, when its event happened
+    hash: npt.NDArray[np.uint64]  # uint64 `(capacity,)`, the hash of an id; 0 in a free slot
+    time_ms: Int64s  # int64 `(capacity,)`, the time of its event
 
 
 @allocating
 def new_known_ids(ids):
-    """Make a table with room for so many ids."""
+    """Allocate a table with room for this many ids."""
     capacity = slots_for(ids)
     return KnownIds(np.zeros(1, np.int64), np.zeros(capacity, np.uint64), np.empty(capacity, np.int64))
 
 
 @leaf
 def learn_id(ids: KnownIds, pool, start, length, time_ms):
-    """Take an id in."""
+    """Insert an id."""
     mixed, mask = hash_bytes(pool, start, length), ids.slots[0] - 1
     slot = np.int64(mixed >> np.uint64(32)) & mask
     while ids.hash[slot] != _FREE:
@@ -229,7 +229,7 @@ def learn_id(ids: KnownIds, pool, start, length, time_ms):
 
 @leaf
 def learn_ids(ids: KnownIds, timeline: Timeline, pool, more):
-    """Forget all ids, take in those of a timeline, and have room for more."""
+    """Replace all ids by those of a timeline, with room for `more`."""
     ids.slots[0] = slots_for(timeline.size[0] + more)
     ids.hash[: ids.slots[0]] = _FREE
     for cell in range(timeline.size[0]):
@@ -239,9 +239,9 @@ def learn_ids(ids: KnownIds, timeline: Timeline, pool, more):
 
 @leaf
 def find_repeat(ids: KnownIds, timeline: Timeline, pool, start, length, time_ms, low_ms, high_ms):
-    """Return the cell of an event that has an id and lies in `[low_ms, high_ms]`; -1 where none does.
+    """Return the cell of an event with this id and a time in `[low_ms, high_ms]`; -1 for none.
 
-    Of several the one that is nearest to a time, and of two that are as near the earlier one.
+    Of several it is the one nearest to `time_ms`, the earlier one if two are equally near.
     """
     mixed, mask = hash_bytes(pool, start, length), ids.slots[0] - 1
     slot, found = np.int64(mixed >> np.uint64(32)) & mask, np.int64(-1)

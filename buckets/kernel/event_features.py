@@ -1,7 +1,7 @@
-"""Features that look at the events of their windows one by one: those after MAX, whose rules fire for every value.
+"""Features that look at the events of their windows one by one: those after MAX, which have a row for every event.
 
-They are apart from `evaluate`, in a loop that runs only where there are some: that loop is compiled into every kernel,
-and what it calls made all others slower.
+They are separate from `evaluate`, in a loop that runs only for groups with such features: the loop of `evaluate` is
+compiled into every kernel, and calling these functions there made all other features slower.
 """
 
 from typing import NamedTuple
@@ -36,9 +36,9 @@ from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_nul
 
 
 class FoundValue(NamedTuple):
-    """What is found in a window, as rows say it: value, bounds, number of events, and the bounds of that.
+    """The result for a window, as in rows: value, bounds, number of events, and bounds of that number.
 
-    `micro` is millionths after the value; where its bounds are the same, they have them too, and none where not.
+    `micro` is the value's millionths; the bounds have the same millionths if they are equal, otherwise none.
     """
 
     value: np.int64
@@ -52,7 +52,7 @@ class FoundValue(NamedTuple):
 
 @inlined
 def is_counted(timeline: Timeline, counted, column, cell):
-    """Return whether a cell has an event that a feature counts, with a value if `column` is not NO_COLUMN."""
+    """Return whether a cell has an event that a feature counts, with a value unless `column` is NO_COLUMN."""
     if counted >= 0 and timeline.extremes[1, counted, cell] <= 0:
         return False
     if column < 0:
@@ -64,7 +64,7 @@ def is_counted(timeline: Timeline, counted, column, cell):
 
 @leaf
 def _find_cell(timeline: Timeline, counted, column, is_first, first, end):
-    """Return the first or the last of cells `[first, end)` with an event that is counted; -1 where none has one."""
+    """Return the first or last of cells `[first, end)` that has a counted event; -1 for none."""
     if is_first:
         for cell in range(first, end):
             if is_counted(timeline, counted, column, cell):
@@ -78,10 +78,10 @@ def _find_cell(timeline: Timeline, counted, column, is_first, first, end):
 
 @leaf
 def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own):
-    """Return the first event of a window, or the one before an event: its value or its time.
+    """Return the value or time of a window's first event, or of the one before an event.
 
-    An uncertain window holds at least the last event of its stretch: where the stretch's events all count, it holds one
-    that counts.
+    An uncertain window holds at least the last event of its stretch: if all events of the stretch count, it holds a
+    counted one.
     """
     operation, column, counted = features.operation[feature], features.measure[feature], features.counted[feature]
     window = features.window[feature]
@@ -113,7 +113,7 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
 
 @leaf
 def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, own):
-    """Find what a feature says whose operation comes after MAX, up to COUNT_DISTINCT."""
+    """Compute a feature whose operation comes after MAX, up to COUNT_DISTINCT."""
     if features.operation[feature] != COUNT_DISTINCT:
         return _find_one(timeline, edges, features, feature, own)
     different, known = count_distinct(timeline, edges, distinct, features, feature)
@@ -122,14 +122,14 @@ def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, feat
     return FoundValue(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
 
 
-_NO_PLACE = -1  # The lower bound of a text that is not known: no text has this place
+_NO_PLACE = -1  # The lower bound of an unknown text: no text has this place
 _ALL = 10_000  # Hundredths of a per cent in all
 _HALF = 500_000  # Millionths
 
 
 @leaf
 def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, maybe):
-    """Return the least and the greatest value that may count. Cost: O(cells)."""
+    """Return the least and greatest value that may count. Cost: O(cells)."""
     column, counted, window = features.measure[feature], features.counted[feature], features.window[feature]
     least, greatest = np.int64(INT64_MAX), np.int64(INT64_MIN)
     if maybe > 0:
@@ -143,7 +143,7 @@ def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
 
 @leaf
 def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
-    """Return the value of so many events that a tree counts, at least one: its whole and millionths."""
+    """Return whole and millionths of a feature's value over the one or more `events` that its tree counts."""
     table, operation = ranked.table[feature], features.operation[feature]
     first = (events * features.parameter[feature] + _ALL - 1) // _ALL
     last = first
@@ -153,13 +153,13 @@ def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
     if first == last:
         return value, np.int64(0)
     other = ranked_value(ranked, table, False, last)
-    # The half of each, and what both halves leave, so that no sum passes 64 bits.
+    # Half of each and the carry of both, so that no sum passes 64 bits.
     return (value >> 1) + (other >> 1) + (value & other & 1), ((value ^ other) & 1) * _HALF
 
 
 @leaf
 def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, event):
-    """Find what a feature says whose operation is a percentile, the median or the mode."""
+    """Compute a feature whose operation is a percentile, the median or the mode."""
     known = count_ranked(timeline, edges, ranked, features, feature, event)
     events, maybe = counted_in(timeline, edges, features, feature, features.measure[feature])
     value, micro = np.int64(0), np.int64(0)
@@ -177,8 +177,8 @@ def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features
 
 @leaf
 def _last_passing(timeline: Timeline, column, first, end):
-    """Return the last of cells `[first, end)` with an event that passes, -1 without one. Cost: O(log cells)."""
-    low, high = first, end  # The cell lies in [low, high), if some does.
+    """Return the last of cells `[first, end)` with an event that passes; -1 for none. Cost: O(log cells)."""
+    low, high = first, end  # The cell lies in [low, high), if any does.
     while low < high:
         middle = (low + high) // 2
         passing, _ = total(timeline, column, middle, end)
@@ -191,10 +191,10 @@ def _last_passing(timeline: Timeline, column, first, end):
 
 @leaf
 def _find_sequence(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own):
-    """Find whether an event is the last of steps. Cost: O(steps * log cells).
+    """Find whether an event completes a sequence of steps. Cost: O(steps * log cells).
 
-    From the event back, the latest that can be a step is one: so the first step is as late as it can be, and the fewest
-    events lie between. Where a cell has several events their order is not known, and nothing is but the last step.
+    Going back from the event, each step is the latest event that can be it: so the first step is as late as possible,
+    with the fewest events between. If a cell has several events, their order is unknown: only the last step is sure.
     """
     window, without, at = features.window[feature], features.second[feature], own
     first, last_step = min(edges.inside[window], own), np.int64(0)
@@ -217,10 +217,10 @@ def _find_sequence(timeline: Timeline, edges: Edges, features: FeatureArrays, fe
 
 @leaf
 def _find_absence(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own):
-    """Find the earliest step whose time is over with an event, and that nothing followed. Cost: amortised O(log cells).
+    """Find the earliest step that nothing followed and whose time expires at an event. Cost: amortised O(log cells).
 
-    The time was not over with the event before, which was the key's clock: so each step is told of once, at the event
-    that moves the clock past its time. An event that is late moves no clock, and tells of none.
+    Its time had not expired at the previous event, the key's clock: so each step is reported once, by the event that
+    moves the clock past its time. A late event does not move the clock, and reports none.
     """
     window, step, within_ms = features.window[feature], features.steps[feature, 0], features.parameter[feature]
     first, none = min(edges.inside[window], own), np.int64(0)
@@ -273,10 +273,10 @@ def _append_rows(found: FoundValue, features: FeatureArrays, feature, numbers, e
 
 @leaf
 def append_event_features(work, own, event, time_ms, late_by_ms, context: Context, rows: Rows, used, pairs: Pairs):
-    """Append a row for each rule of each such feature whose window has all its events; returns the number of rows used.
+    """Append rows for the rules of each such feature whose window has all its events; returns the number of rows used.
 
-    `work` is as the kernel has it. `own` is the event's cell; of one that only asks, where it would stand. A row of a
-    feature of pairs or periods says where in the list these begin.
+    `work` is the kernel's. `own` is the event's cell, or where it would be if it only asks. The row of a feature of
+    pairs or periods has their offset in the list.
     """
     timeline, edges = work.timeline, work.edges
     features, numbers = context.features, context.rules.number

@@ -1,6 +1,6 @@
-"""The plans of several groups as one set of flat arrays, so that a call of the kernel takes the events of all of them.
+"""The plans of several groups as one set of flat arrays, so that one call of the kernel scores the events of all.
 
-An array of a plan lies there group by group; for each kind of array there is where those of each group begin.
+Each array of the plans is concatenated group by group, with offsets for each kind of array.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class GroupPlans(NamedTuple):
 
 
 def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
-    """Return the plans of groups, at least one, as flat arrays."""
+    """Concatenate the plans of one or more groups into flat arrays."""
     features, rules = [plan.feature_arrays for plan in plans], [plan.rule_arrays for plan in plans]
     tiers = [plan.tiers for plan in plans]
     read = [cells_read_of(plan.feature_arrays, plan.windows) for plan in plans]
@@ -87,7 +87,7 @@ _NUMBERS["generation"] = attrgetter("group.generation")
 
 @allocating
 def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
-    """Return what stays the same while the events of a group are scored."""
+    """Return the constants of scoring a group's events."""
     window, window_end = plans.window_start[group], plans.window_start[group + 1]
     column, column_end = plans.column_start[group], plans.column_start[group + 1]
     return Context(

@@ -1,23 +1,23 @@
-"""The kernel: takes the events of many keys in arrival order, keeps their timelines, and evaluates each event.
+"""The kernel: reads the events of many keys in arrival order, updates their timelines, and evaluates each event.
 
-The story of one event `e` of a key with clock `c`:
+One event `e` of a key with clock `c` goes through these steps:
 
-1. It is tested, in this order: too late (older than the horizon), duplicate (its id already stands at its time in the
-   tail, or near it, see `evaluate`), late (`e.time < c`), collision (another id stands at its time). The first that
-   holds decides.
-2. Where its policy says so, it is put into the timeline, which stays sorted by time; beyond the tail, into its bucket.
-3. For every rule, its window is the stretch of cells from the window's edge to `e`, see `window_edges`. Count, sum,
-   average, minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; what is uncertain at an edge
-   inside a bucket is bounded, see `bounds`. What single events say is in `event_features`, and what
-   values say in their order in `ranks`.
-4. A sum of a rule in force that does not fit 64 bits makes the event malformed: it is taken out again, and none of its
-   results stand. A sum of a rule on trial that does not fit is only noted.
-5. An event that is not judged goes through all of this, so that the timeline is as if it were; none of its rows stays.
-6. An event that only asks, since the key is another field's value than the one that counts there, is evaluated on what
-   has arrived so far, and leaves no trace: not in the timeline, and not in the clock.
+1. It is tested, in this order: too late (older than the horizon), duplicate (its id is already at its time in the tail,
+   or near it, see `evaluate`), late (`e.time < c`), collision (another id is at its time). The first match decides.
+2. If the policy for it allows, it is inserted into the timeline, which stays sorted by time; beyond the tail, it is
+   merged into its bucket.
+3. For every rule, the window is the stretch of cells from its edge to `e`, see `window_edges`. Count, sum, average,
+   minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; an edge inside a bucket makes them
+   uncertain, and `bounds` computes their bounds. `event_features` looks at single events, `ranked_values` at values in
+   order.
+4. If a sum of a rule in force does not fit 64 bits, the event is malformed: it is removed again, with all of its
+   results. For a rule on trial, such a sum is only noted.
+5. An event that is not judged goes through all of this, so that the timeline is the same; its rows are dropped.
+6. An event that only asks, in the timeline of another field's value than its own, is evaluated on what has arrived so
+   far. It changes neither the timeline nor the clock.
 
-Before that the pages that its key's windows need are chosen (`needed_pages`), after it the timeline is laid down again
-(`layout`). All state is explicit, all loops are plain; numba compiles them.
+Before these steps, `needed_pages` chooses the pages that the key's windows need; afterwards, `layout` writes the
+timeline. All state is explicit and all loops are plain; numba compiles them.
 """
 
 from typing import Final, NamedTuple
@@ -82,33 +82,33 @@ NOT_BEGUN: Final = -1
 
 
 class Position(NamedTuple):
-    """How far a batch has come."""
+    """The position in a batch."""
 
-    key: np.int64  # the key at hand; all before it are done
-    event: np.int64  # its first event that is not taken in; NOT_BEGUN where its timeline is not loaded yet
+    key: np.int64  # the current key; all before it are done
+    event: np.int64  # its first event that is not taken in; NOT_BEGUN if its timeline is not loaded yet
     used: np.int64  # how many rows are used
     clock_ms: np.int64  # the key's clock
 
 
 class Work(NamedTuple):
-    """What is at hand while one key's events are taken in."""
+    """The working memory while one key's events are taken in."""
 
     timeline: Timeline  # the key's cells
     directory: Directory  # the pages of all keys
-    edges: Edges  # where the windows of the event at hand begin
+    edges: Edges  # where the windows of the current event begin
     distinct: DistinctValues  # the different values in windows
     ranked: RankedValues  # the values of windows in their order
     replaced: Int64s  # int64 `(2, columns)`, room for the least and greatest values of one event's cell
     borders: Int64s  # int64 `(tiers,)`, where each tier begins at the key's clock
     ids: KnownIds  # the ids of the key's single events, where duplicates may have another time
     listed: ListedPeriods  # the periods that have been listed
-    stretches: Stretches  # room for what is gathered of a timeline that is laid down
+    stretches: Stretches  # room for the stretches of a timeline that is written
     target: Directory  # room for the entries of its new directory
 
 
 @leaf
 def _exchange(work: Work, cell, id_start, id_length):
-    """Give a cell another id and the values in `work.replaced`, which takes the cell's own. Cost: O(cells); rare."""
+    """Set a cell's id, and swap its values with those in `work.replaced`. Cost: O(cells); rare."""
     timeline = work.timeline
     timeline.id_start[cell] = id_start
     timeline.id_length[cell] = id_length
@@ -123,13 +123,13 @@ def _exchange(work: Work, cell, id_start, id_length):
 
 @inlined
 def _is_in_tail(work: Work, time_ms):
-    """Return whether events of a time are raw."""
+    """Return whether events at this time are kept raw."""
     return work.borders.shape[0] == 0 or time_ms >= work.borders[0]
 
 
 @leaf
 def _note_duplicate(timeline: Timeline, cell, event, outcomes: EventOutcomes):
-    """Note that an event is a duplicate of one in a cell, and what the cell says of that one."""
+    """Note that an event is a duplicate of the one in a cell, with the time and values of that one."""
     outcomes.code[event] = DUPLICATE
     outcomes.other_ms[event] = timeline.first_ms[cell]
     for column in range(timeline.extremes.shape[1]):
@@ -139,7 +139,7 @@ def _note_duplicate(timeline: Timeline, cell, event, outcomes: EventOutcomes):
 
 @leaf
 def _repeat_of(work: Work, events: GroupEvents, event, clock_ms, policy: Policy):
-    """Return the cell of an event of the same id that is near enough in time to be the same one; -1 for none."""
+    """Return the cell of an event with the same id that is near enough in time to be the same event; -1 for none."""
     time_ms = events.times_ms[event]
     low_ms = max(time_ms - policy.repeats_ms, max(clock_ms, time_ms) - policy.horizon_ms)
     if work.borders.shape[0] > 0:
@@ -151,7 +151,7 @@ def _repeat_of(work: Work, events: GroupEvents, event, clock_ms, policy: Policy)
 
 @inlined
 def _test(work: Work, events: GroupEvents, event, clock_ms, policy: Policy, outcomes: EventOutcomes):
-    """Decide what an event is, and note it in `outcomes`.
+    """Test an event, and note its outcome in `outcomes`.
 
     Returns:
         Whether it goes into the timeline, the first cell that ends at or after its time, and whether that cell is a
@@ -187,7 +187,7 @@ def _test(work: Work, events: GroupEvents, event, clock_ms, policy: Policy, outc
 
 @inlined
 def _owner_for(work: Work, cell, time_ms):
-    """Return the page to which an event at position `cell` goes: one that is at hand, of a neighbour."""
+    """Return the page of an event at position `cell`: the loaded page of a neighbour."""
     timeline, directory = work.timeline, work.directory
     if cell > 0:
         before = timeline.owner[cell - 1]
@@ -204,10 +204,10 @@ def _note_change(work: Work, owner):
 
 @inlined
 def _put_in(work: Work, events: GroupEvents, event, first):
-    """Insert an event after the cells that share its time, or take it into the bucket around it.
+    """Insert an event after the cells that share its time, or merge it into the bucket around it.
 
     Returns:
-        Its cell; -1 where it has no cell of its own.
+        Its cell; -1 if it has no cell of its own.
     """
     timeline, time_ms = work.timeline, events.times_ms[event]
     cell, size = first, timeline.size[0]
@@ -229,10 +229,10 @@ def _put_in(work: Work, events: GroupEvents, event, first):
 
 @leaf
 def _replace(work: Work, events: GroupEvents, event, cell):
-    """Give a cell the id and the values of an event.
+    """Replace the id and the values of a cell by an event's.
 
     Returns:
-        Where the id begins that it had, and its length; its values are in `work.replaced`.
+        Start and length of its old id; its old values are in `work.replaced`.
     """
     timeline = work.timeline
     id_start, id_length = timeline.id_start[cell], timeline.id_length[cell]
@@ -247,7 +247,7 @@ def _replace(work: Work, events: GroupEvents, event, cell):
 
 @leaf
 def _take_out(work: Work, cell, replaces, id_before, length_before):
-    """Take an event out again that turned out to be malformed; a cell that it replaced is as it was."""
+    """Remove an event that turned out to be malformed; a cell that it replaced is restored."""
     if replaces:
         _exchange(work, cell, id_before, length_before)
     else:
@@ -259,10 +259,10 @@ def _take_out(work: Work, cell, replaces, id_before, length_before):
 def _answer(
     work: Work, events: GroupEvents, event, clock_ms, context: Context, rows: Rows, used, pairs: Pairs, outcomes
 ):
-    """Evaluate an event that only asks: on the cells up to its time, behind which it would stand.
+    """Evaluate an event that only asks, on the cells up to and including its time.
 
     Returns:
-        How many rows are used now.
+        The number of rows used.
     """
     timeline, policy, tiers, time_ms = work.timeline, context.policy, context.tiers, events.times_ms[event]
     late_by_ms = clock_ms - time_ms if clock_ms != NO_CLOCK and time_ms < clock_ms else np.int64(0)
@@ -291,12 +291,12 @@ def _answer(
 def _take_in(
     work: Work, events: GroupEvents, first, end, clock_ms, context: Context, rows: Rows, used, pairs: Pairs, outcomes
 ):
-    """Take in events `[first, end)` of a key, one by one, as long as there is room for the rows of one more.
+    """Take in events `[first, end)` of a key, as long as there is room for the rows of one more.
 
-    Each is tested, put in, and evaluated.
+    Each is tested, inserted and evaluated.
 
     Returns:
-        The first event that is not taken in, how many rows are used now, and the key's clock.
+        The first event that is not taken in, the number of rows used, and the key's clock.
     """
     timeline, policy, tiers = work.timeline, context.policy, context.tiers
     most = rows.event.shape[0] - context.rules.number.shape[0]
@@ -362,13 +362,13 @@ def _take_in(
 
 @inlined
 def _pair_room(cells, context: Context):
-    """Return how much of the list of pairs one event of a timeline of so many cells may need."""
+    """Return how much room one event may need in the list of pairs, in a timeline of this many cells."""
     return cells * context.pair_features * (VALUES + 2 * context.needs_extremes.shape[0]) + context.period_room
 
 
 @leaf
 def _largest_key(heads: Heads, directory: Directory, events: GroupEvents):
-    """Return cells that the largest timeline may come to have, and the most pages of one."""
+    """Return upper bounds on the cells and on the pages of one timeline."""
     largest, most = np.int64(0), np.int64(0)
     for number in range(events.key_start.shape[0] - 1):
         key = events.first_key + number
@@ -382,7 +382,7 @@ def _largest_key(heads: Heads, directory: Directory, events: GroupEvents):
 
 @allocating
 def _with_bytes(encoded, used, needed):
-    """Return the same bytes with room for `needed` more, doubled where they are full."""
+    """Return the bytes with room for `needed` more; they at least double when they grow."""
     if used + needed <= encoded.shape[0]:
         return encoded
     larger = np.empty(max(used + needed, 2 * encoded.shape[0]), np.uint8)
@@ -392,14 +392,14 @@ def _with_bytes(encoded, used, needed):
 
 @inlined
 def _needed_room(work: Work, key):
-    """Return bytes and pages for which there has to be room before a key's timeline is laid down."""
+    """Return the room, in bytes and pages, that writing a key's timeline may need."""
     entries = work.directory.start[key + 1] - work.directory.start[key]
     return written_bound(work.timeline, entries), work.target.page.shape[0] + entries
 
 
 @leaf
 def _share_texts(work: Work, context: Context, first, pool):
-    """Let equal texts of a key be at one place, in columns whose most frequent text is asked for."""
+    """Give equal texts of a key the same place, in columns whose mode is computed."""
     features = context.features
     for feature in range(features.operation.shape[0]):
         if features.operation[feature] == MODE and context.is_text[features.measure[feature]]:
@@ -422,12 +422,12 @@ def _take_in_keys(
     pairs: Pairs,
     done: Position,
 ):
-    """Take in the events of one key after the other, as long as there is room for what comes out.
+    """Take in the events of one key after the other, as long as there is room for the results.
 
-    It makes no arrays, so that nothing here counts references: that would be a third of its time.
+    It allocates no arrays, so numba counts no references here, which would take a third of its time.
 
     Returns:
-        How far it has come.
+        The position that it has reached.
     """
     first_key, end_key = events.first_key, events.first_key + events.key_start.shape[0] - 1
     key, event, used, clock_ms = done.key, done.event, done.used, done.clock_ms
@@ -459,7 +459,7 @@ def _take_in_keys(
             since_ms = np.int64(FROM_THE_BEGINNING)
         head = HeadFields(clock_ms, since_ms, context.generation, heads.next_page[key], False)
         if clock_ms == NO_CLOCK and not heads.is_there[key]:
-            encoded_start[key + 1] = at  # Nothing but what asked has arrived.
+            encoded_start[key + 1] = at  # Only events that ask have arrived.
         else:
             kept_ms = kept_from_ms(context.tiers, clock_ms, context.policy.horizon_ms)
             encoded_start[key + 1] = write_timeline(
@@ -488,8 +488,8 @@ def score_keys(
     """Take in the events of the keys of one group; arguments are as in `_take_in_keys`.
 
     Returns:
-        Rows, how many of them are used, the new heads, the pages that were written or go, and pairs: larger ones where
-        there was no room.
+        Rows, how many of them are used, the new heads, written and removed pages, and pairs; arrays without enough room
+        are replaced by larger ones.
     """
     end_key = events.first_key + events.key_start.shape[0] - 1
     columns, rules = context.needs_extremes.shape[0], context.rules.number.shape[0]

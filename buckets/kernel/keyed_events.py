@@ -1,4 +1,4 @@
-"""The events of a micro-batch that a shard scores, each once; and which timelines need not be laid down again."""
+"""The events of a micro-batch that a shard scores, each once; and which timelines need not be written again."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -27,23 +27,23 @@ MOST_ROWS = 1_000_000  # Of some 90 bytes each
 class KeyedEvents(NamedTuple):
     """Events group by group, key by key, each key's in arrival order."""
 
-    plan: Int64s  # int64 `(groups,)`, which of the plans each group has
+    plan: Int64s  # int64 `(groups,)`, the index of each group's plan
     group_start: Int64s  # int64 `(groups + 1,)`, where each group's keys begin
     key_start: Int64s  # int64 `(keys + 1,)`, where each key's events begin
-    rows: Int64s  # int64 `(events,)`, the row of each event; one has as many events as it has groups
+    rows: Int64s  # int64 `(events,)`, the row of each event; a row has one event for each of its groups
     times_ms: Int64s  # int64 `(rows,)`
-    # int64 `(tracks, rows)`, scaled measures and what else groups keep; of texts, where they lie in the bytes of `ids`,
-    # behind the ids, as `timeline.text_place` says it
+    # int64 `(tracks, rows)`, scaled measures and other tracks; for a text its `timeline.text_place` in the bytes of
+    # `ids`, behind the ids
     values: Int64s
-    nulls: Flags  # bool `(tracks, rows)`, where an event has no value; `values` means nothing there
-    track: Int64s  # int64 `(columns,)`, of each column of all plans; NO_TRACK for one that no rule reads any more
+    nulls: Flags  # bool `(tracks, rows)`, where an event has no value; `values` is meaningless there
+    track: Int64s  # int64 `(columns,)`, the track of each column of all plans; NO_TRACK if no rule reads it any more
     ids: ByteStrings  # the events' ids, in UTF-8
     judged: Flags  # bool `(rows,)`, whether rules are evaluated at an event; others only fill timelines
     # int8 `(events,)`, FILLS | COUNTS | ASKS, for events that are judged; empty where all of them count
     ways: npt.NDArray[np.int8]
 
     def between(self, first: int, end: int) -> "KeyedEvents":
-        """Return those of groups `[first, end)`."""
+        """Return the events of groups `[first, end)`."""
         if first == 0 and end == len(self.plan):
             return self
         first_key, end_key = self.group_start[[first, end]].tolist()
@@ -60,7 +60,7 @@ class KeyedEvents(NamedTuple):
     def of_group(
         cls, key_start: Int64s, times_ms: Int64s, values: Int64s, nulls: Flags, ids: ByteStrings
     ) -> "KeyedEvents":
-        """Return the events of one group, a row each; tracks are its columns."""
+        """Return the events of one group, one row each, with its columns as tracks."""
         group_start, rows = np.array([0, len(key_start) - 1]), np.arange(len(times_ms))
         no_plan, tracks = np.zeros(1, np.int64), np.arange(len(values))
         judged = np.ones(len(times_ms), np.bool_)
@@ -69,9 +69,9 @@ class KeyedEvents(NamedTuple):
 
 
 def bundles(events: KeyedEvents, plans: Sequence[GroupPlan], emit_all: bool) -> Iterator[tuple[int, int]]:
-    """Yield stretches of groups that are scored in one call, each from its first group to before its last.
+    """Yield ranges `[first, end)` of groups to score in one call.
 
-    Where a row is wanted for every event and rule, a call has no more than `MOST_ROWS`, but of one group all.
+    With `emit_all`, a call of several groups has at most `MOST_ROWS` rows; a group is never divided.
     """
     first, rows, groups = 0, 0, len(plans)
     if emit_all:
@@ -86,7 +86,7 @@ def bundles(events: KeyedEvents, plans: Sequence[GroupPlan], emit_all: bool) -> 
 
 
 def no_events(keys: int, columns: int) -> KeyedEvents:
-    """Return no events of so many keys of one group, with so many measures."""
+    """Return no events, for this many keys of one group and this many measures."""
     no_values, no_nulls = np.empty((columns, 0), np.int64), np.empty((columns, 0), np.bool_)
     nothing = np.empty(0, np.int64)
     return KeyedEvents.of_group(np.zeros(keys + 1, np.int64), nothing, no_values, no_nulls, ByteStrings.of([]))
@@ -95,12 +95,12 @@ def no_events(keys: int, columns: int) -> KeyedEvents:
 class GroupEvents(NamedTuple):
     """The events of one group: key by key, each key's in arrival order."""
 
-    first_key: np.int64  # where its keys begin among those of all groups
+    first_key: np.int64  # the index of its first key among those of all groups
     key_start: Int64s  # int64 `(keys + 1,)`, where each key's events begin
     times_ms: Int64s  # int64 `(events,)`
     values: Int64s  # int64 `(columns, events)`, in the order of the group's layout
-    nulls: Flags  # bool `(columns, events)`, where an event has no value; `values` means nothing there
-    pool: npt.NDArray[np.uint8]  # uint8, heads, pages at hand and ids
+    nulls: Flags  # bool `(columns, events)`, where an event has no value; `values` is meaningless there
+    pool: npt.NDArray[np.uint8]  # uint8, heads, loaded pages and ids
     id_start: Int64s  # int64 `(events,)`, where the id of each begins in the pool
     id_length: Int64s  # int64 `(events,)`
     way: npt.NDArray[np.int8]  # int8 `(events,)`, FILLS | COUNTS | ASKS
@@ -108,7 +108,7 @@ class GroupEvents(NamedTuple):
 
 @allocating
 def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> GroupEvents:
-    """Return the events of one group; `ids_at` is where the first of all ids lies in the pool."""
+    """Return the events of one group; `ids_at` is the offset of all ids in the pool."""
     first_key, end_key = events.group_start[group], events.group_start[group + 1]
     first, end = events.key_start[first_key], events.key_start[end_key]
     first_column, end_column = plans.column_start[events.plan[group]], plans.column_start[events.plan[group] + 1]
@@ -147,14 +147,14 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
 
 
 def are_settled(plan: GroupPlan, heads: ByteStrings, paging: Paging) -> Flags:
-    """Return which timelines of a group surely lie as they would be laid down now, bool `(keys,)`."""
+    """Return which timelines of a group would surely not change if they were written now, bool `(keys,)`."""
     group = plan.group
     return _settled(*heads, group.generation, len(group.measures), plan.tiers, plan.horizon_ms, paging.hot_cells)
 
 
 @compiled
 def _settled(pool, head_start, generation, columns, tiers: Tiers, horizon_ms, most_cells):
-    """Return which timelines surely lie as they would be laid down now."""
+    """Return which timelines would surely not change if they were written now."""
     keys = head_start.shape[0] - 1
     settled, borders = np.zeros(keys, np.bool_), np.zeros(tiers.after_ms.shape[0], np.int64)
     directory = new_directory(np.zeros(2, np.int64), 0)
@@ -171,7 +171,7 @@ def _settled(pool, head_start, generation, columns, tiers: Tiers, horizon_ms, mo
 def _is_settled(
     pool, begin, end, directory: Directory, generation, columns, tiers: Tiers, borders, horizon_ms, most_cells
 ):
-    """Return whether a timeline without pages has the form in force, and all of its cells are raw and stay so."""
+    """Return whether a timeline without pages is in the current form, and all of its cells are raw and stay so."""
     clock_ms, since_ms, written_by, _, at, cells, _ = read_head(pool, begin, end, directory, 0)
     if written_by != generation or cells == 0 or cells > most_cells:
         return False

@@ -1,7 +1,7 @@
 """The events of windows, listed for features whose filter compares them with the event itself.
 
-Each pair lies in a list of integers: whether it is the event itself, its time, and of each column of the timeline the
-least and the greatest value, which are the same but where there is none.
+A pair is a run of integers: whether it is the event itself, its time, and for each column of the timeline the least and
+the greatest value, which are equal unless the event has none.
 """
 
 from typing import Final, NamedTuple
@@ -20,21 +20,21 @@ VALUES: Final = 2
 
 
 class Pairs(NamedTuple):
-    """The list."""
+    """A list of pairs."""
 
-    used: Int64s  # int64 `(1,)`, how much of it is used
+    used: Int64s  # int64 `(1,)`, how much of the list is used
     listed: Int64s  # int64 `(capacity,)`
 
 
 @allocating
 def new_pairs():
-    """Make an empty list."""
+    """Allocate an empty list."""
     return Pairs(np.zeros(1, np.int64), np.empty(1024, np.int64))
 
 
 @allocating
 def with_pair_room(pairs: Pairs, needed) -> Pairs:
-    """Return the same list with room for so much more, doubled where it is full."""
+    """Return the list with room for `needed` more; it at least doubles when it grows."""
     if has_pair_room(pairs, needed):
         return pairs
     used = pairs.used[0]
@@ -46,17 +46,17 @@ def with_pair_room(pairs: Pairs, needed) -> Pairs:
 
 @inlined
 def has_pair_room(pairs: Pairs, needed):
-    """Return whether there is room for so much more."""
+    """Return whether the list has room for `needed` more."""
     return pairs.used[0] + needed <= pairs.listed.shape[0]
 
 
 @leaf
 def list_pairs(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own, pairs: Pairs):
-    """List the events of a feature's window that count by themselves, oldest first.
+    """List the events of a feature's window that count on their own, oldest first.
 
     Returns:
-        Where they begin, and how many there are; -1 where a bucket lies in the window or holds its beginning, since the
-        tail was shorter before.
+        Their offset in the list, and their number; -1 if the window contains or begins in a bucket, because the tail
+        used to be shorter.
     """
     window, counted, begin, events = features.window[feature], features.counted[feature], pairs.used[0], np.int64(0)
     at, listed = begin, pairs.listed

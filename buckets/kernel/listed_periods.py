@@ -1,11 +1,10 @@
-"""What the periods of windows come to, such as each of 30 days, listed for features of these numbers.
+"""The values of a window's periods, such as each of 30 days, listed for features over these values.
 
-Each period lies in a list of integers: whether it may be one that does not count, since it is not known whether the
-key's first event of the window is later; its value, and the least and the greatest that it can be, of two words each;
-how many events the value is of, and the fewest and the most that it can be. A sum is a pair of words (`wide_sum`), an
-average its whole and millionths, all else one word and 0.
+A period is a run of integers: whether it may not count, because the key's first event of the window may be later; its
+value with lower and upper bound, two words each; and the number of its events with lower and upper bound. A sum is a
+pair of words (`wide_sum`), an average its whole and millionths, all else one word and 0.
 
-A list depends on the events before the event's own period alone, so the events of one period share it.
+A list depends only on events before the event's own period, so events in the same period share it.
 """
 
 from typing import NamedTuple
@@ -29,24 +28,24 @@ NO_PERIODS = -1
 
 
 class ListedPeriods(NamedTuple):
-    """The list of each feature that was made last: int64 `(features,)` each."""
+    """The latest list of each feature: int64 `(features,)` each."""
 
     step: Int64s  # the day or step of its event
-    changes: Int64s  # what `Edges.changes` was then; UNKNOWN where it holds for that event alone
+    changes: Int64s  # `Edges.changes` at that time; UNKNOWN if the list is valid only for that event
     width_ms: Int64s  # the width of buckets where its window begins
-    begin: Int64s  # where it begins
+    begin: Int64s  # its offset
     periods: Int64s  # how many periods it has
 
 
 def period_room(features: FeatureArrays, windows: Windows) -> int:
-    """Return how many integers the periods of all features take at one event."""
+    """Return how many integers the periods of all features take for one event."""
     of = features.window[features.operation == PERIODS]
     return int(SIZE * (windows.back[of] // windows.per_period[of]).sum())
 
 
 @allocating
 def new_listed_periods(features):
-    """Make room for so many features."""
+    """Allocate room for this many features."""
     return ListedPeriods(
         np.zeros(features, np.int64),
         np.full(features, UNKNOWN),
@@ -60,12 +59,12 @@ def new_listed_periods(features):
 def list_periods(
     timeline: Timeline, edges: Edges, listed: ListedPeriods, feature, time_ms, context: Context, borders, pairs: Pairs
 ):
-    """List the periods before that of an event, from that of the key's first event in the window on, oldest first.
+    """List the periods before an event's own, from that of the key's first event in the window on, oldest first.
 
-    Cost: O(periods * log(cells)), once for the events of a period.
+    Cost: O(periods * log(cells)), once for all events of a period.
 
     Returns:
-        Where they begin, NO_PERIODS where there are none, and how many there are.
+        The offset of the periods, or NO_PERIODS, and their number.
     """
     windows, window = context.windows, context.features.window[feature]
     back, per_period = windows.back[window], windows.per_period[window]
@@ -96,7 +95,7 @@ def list_periods(
     if periods == 0:
         begin = np.int64(NO_PERIODS)
     listed.step[feature] = step
-    # Where buckets may hold the end of a period, what is known of it changes with the clock.
+    # If the end of a period may lie in a bucket, its bounds change with the clock.
     listed.changes[feature] = edges.changes[0] if is_aligned else UNKNOWN
     listed.width_ms[feature] = width_ms
     listed.begin[feature] = begin
@@ -106,7 +105,7 @@ def list_periods(
 
 @leaf
 def _write(timeline: Timeline, edges: Edges, context: Context, feature, pairs: Pairs, at) -> None:
-    """Write what a period comes to that the window of a feature stands at."""
+    """Write the value and bounds of a period, to which the feature's window is set."""
     features, listed = context.features, pairs.listed
     operation, column, window = features.parameter[feature], features.measure[feature], features.window[feature]
     takes_maybe = context.policy.edge != EXCLUDE
@@ -144,7 +143,7 @@ def _write(timeline: Timeline, edges: Edges, context: Context, feature, pairs: P
 
 @inlined
 def _write_extremes(timeline: Timeline, edges: Edges, operation, column, window, fewest, takes_maybe, listed, at):
-    """Write a least or greatest value and its bounds, or between which values an average lies. Cost: O(cells)."""
+    """Write a minimum or maximum with its bounds, or the bounds of an average. Cost: O(cells)."""
     least, greatest = np.int64(INT64_MAX), np.int64(INT64_MIN)
     for cell in range(edges.inside[window], edges.last[window]):
         least = min(least, timeline.extremes[0, column, cell])

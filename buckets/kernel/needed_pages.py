@@ -1,17 +1,17 @@
-"""Which pages of a key have to be read for its events of a micro-batch, and the way into the kernel.
+"""Chooses the pages of a key to read for its events of a micro-batch, and enters the kernel.
 
-Pages that are not read count as one cell each. Read are the pages
+A page that is not read counts as one cell. These pages are read:
 
-- in which a window's edge lies while the events pass, with the whole bucket around it;
-- in which the first of a window's last events may lie, or which hold events of two periods of a window;
-- whose cells are read one by one: of the first event in a window, of the one before an event, or of all in the window;
-  of all too where the first or the one before may have no value;
-- to which a late event goes, and those that hold events of its very time;
-- in which a duplicate may stand, where duplicates may have another time;
-- whose cells have left the tail and are to be folded; with the page before, where that has room for the buckets;
-- that are neighbours and small, where there are so many pages that the head would grow without bound.
+- those in which a window's edge lies at some event, with the whole bucket around it;
+- those in which a window's last N events may begin, and those with events of two periods of a window;
+- those whose cells are read one by one: the cell of a window's first event, the one before an event, or all of a
+  window; all of it also if the first or the previous event may have no value;
+- those into which a late event is inserted, and those with events at exactly its time;
+- those in which a duplicate may be, if duplicates may have different times;
+- those with cells that have left the tail and are to be folded, and the page before if it has room for the buckets;
+- small neighbours, if there are so many pages that the head would grow without bound.
 
-Pages of the last two kinds are marked as changed: they are written again.
+Pages of the last two kinds are marked as changed, and are written again.
 """
 
 import numpy as np
@@ -43,14 +43,14 @@ def choose_pages(
     evicted_until_ms,
     from_ms,
 ):
-    """Mark the pages that have to be read, and return how many; and forget what earlier generations have left.
+    """Mark the pages that have to be read, and return their number; forget timelines of earlier generations.
 
-    A head of another generation than its group's counts as new; of a new key of which a timeline may have been evicted
-    it is noted that it is complete only since then. `is_loaded` and `is_changed` of the directory are set.
+    A head of another generation than its group's counts as new. A new key whose timeline may have been evicted is
+    marked as complete only since then. Sets `is_loaded` and `is_changed` of the directory.
 
-    `evicted_until_ms` is int64 `(keys,)`, the time of the latest event of all timelines that were evicted of each key's
-    group in its shard, NO_CLOCK for none; `from_ms` int64 `(keys, windows)`, the first time that counts since each
-    window was reset, without keys where no window ever is.
+    `evicted_until_ms` is int64 `(keys,)`, the latest event time of all evicted timelines of each key's group in its
+    shard, NO_CLOCK for none. `from_ms` is int64 `(keys, windows)`, from when events count since each window was reset,
+    without keys if no window is ever reset.
     """
     for group in range(events.plan.shape[0]):
         plan, first, end = events.plan[group], events.group_start[group], events.group_start[group + 1]
@@ -65,9 +65,9 @@ def choose_pages(
 
 @leaf
 def _begin_keys(heads: Heads, events: KeyedEvents, first, end, generation, horizon_ms, evicted_until_ms):
-    """Forget what an earlier generation has left of the keys of a group, and note since when new ones are complete.
+    """Forget timelines of earlier generations of a group, and note since when new keys are complete.
 
-    A new key may be one that was evicted, so windows that reach that far back are complete only after that.
+    A new key may have been evicted before, so windows that reach back to that time are not complete.
     """
     for key in range(first, end):
         if heads.generation[key] != generation:
@@ -87,7 +87,7 @@ def _begin_keys(heads: Heads, events: KeyedEvents, first, end, generation, horiz
 
 @leaf
 def _choose(heads: Heads, directory: Directory, events: GroupEvents, context: Context, borders, reads, from_ms):
-    """Mark the pages of the keys of one group that have to be read."""
+    """Mark the pages to read for the keys of one group."""
     for number in range(events.key_start.shape[0] - 1):
         key = events.first_key + number
         clock_ms = heads.clock_ms[key]
@@ -110,7 +110,7 @@ def _choose(heads: Heads, directory: Directory, events: GroupEvents, context: Co
 
 @leaf
 def _has_nulls(heads: Heads, directory: Directory, key, nulls, first, end):
-    """Return whether some event of a key, kept or new, has no value in some column."""
+    """Return whether an event of a key, kept or new, lacks a value in some column."""
     if heads.has_nulls[key]:
         return True
     for column in range(nulls.shape[0]):
@@ -125,10 +125,10 @@ def _has_nulls(heads: Heads, directory: Directory, key, nulls, first, end):
 
 @leaf
 def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end, borders, reads, context: Context):
-    """Mark the pages of one key that have to be read, as `is_loaded` and `is_changed` of the directory.
+    """Mark the pages to read for one key in `is_loaded` and `is_changed` of the directory.
 
-    `hot` cells lie in its head; its events are `[first, end)`; `clock_ms` is its clock before the batch, and `borders`
-    are those of the tiers at its clock after it.
+    Its head has `hot` cells; its events are `[first, end)`; `clock_ms` is its clock before the batch, and `borders`
+    are those of the tiers at its clock after the batch.
     """
     policy, tiers = context.policy, context.tiers
     entry_start, entry_end = directory.start[key], directory.start[key + 1]
@@ -161,7 +161,7 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
 
 @leaf
 def _need_time(directory: Directory, start, end, time_ms):
-    """Mark the pages around a time; of several with the very same time, all."""
+    """Mark the page around a time; all pages if several have exactly that time."""
     for entry in range(start, end):
         if directory.last_ms[entry] >= time_ms:
             directory.is_loaded[entry] = True
@@ -171,7 +171,7 @@ def _need_time(directory: Directory, start, end, time_ms):
 
 @leaf
 def _need_repeats(directory: Directory, start, end, clock_ms, times_ms, first, last, context: Context):
-    """Mark the pages of single events whose ids those of events `[first, last)` are looked for among."""
+    """Mark the pages of raw events near events `[first, last)` in time, whose ids may be duplicates."""
     policy = context.policy
     earliest_ms, latest_ms = clock_ms + policy.repeats_ms, clock_ms - policy.horizon_ms
     for event in range(first, last):
@@ -187,9 +187,9 @@ def _need_repeats(directory: Directory, start, end, clock_ms, times_ms, first, l
 def _need_windows(
     directory: Directory, start, end, earliest_ms, latest_ms, reads, hot, arriving, context: Context, borders
 ):
-    """Mark the pages over which edges move from one time to another, and others whose cells are read.
+    """Mark the pages over which edges move between two times, and others whose cells are read.
 
-    So many cells are `hot`, and so many events `arriving`; `borders` are those after them.
+    `hot` is the number of cells in the head, and `arriving` of events; `borders` are those after these events.
     """
     width_ms = coarsest_ms(context.tiers)
     windows = context.windows
@@ -219,7 +219,7 @@ def _need_windows(
 
 @leaf
 def _need_periods(directory: Directory, start, end, low_ms, latest_ms, window, context: Context, borders):
-    """Mark the pages that hold events of two days or steps, or buckets that may."""
+    """Mark the pages whose events or buckets may lie in more than one day or step."""
     for entry in range(end - 1, start - 1, -1):
         if directory.last_ms[entry] < low_ms:
             break
@@ -235,11 +235,11 @@ def _need_periods(directory: Directory, start, end, low_ms, latest_ms, window, c
 def _need_last(
     directory: Directory, start, end, low_ms, earliest_ms, latest_ms, most, counted, hot, arriving, is_every
 ):
-    """Mark the pages in which the first of the last events of some event may lie, or all from there on.
+    """Mark the pages in which the last `most` events before some event may begin, or all pages from there on.
 
-    Of the events between a page and an event, as many count as later pages hold, and all in the head and arriving may.
+    Between a page and an event, those of later pages surely count; those in the head and arriving ones may count.
     """
-    # Of those that are known to count, as many may be replaced as arrive.
+    # Each arriving event may replace one that is known to count.
     fewest, greatest = np.int64(-arriving), np.int64(hot + arriving)
     for entry in range(end - 1, start - 1, -1):
         if directory.last_ms[entry] < low_ms or fewest >= most:
@@ -258,7 +258,7 @@ def _need_last(
 
 @leaf
 def _need_between(directory: Directory, start, end, low_ms, high_ms):
-    """Mark the pages that have some part of `[low_ms, high_ms)`."""
+    """Mark the pages that overlap `[low_ms, high_ms)`."""
     for entry in range(start, end):
         if directory.first_ms[entry] < high_ms and directory.last_ms[entry] >= low_ms:
             directory.is_loaded[entry] = True
@@ -266,7 +266,7 @@ def _need_between(directory: Directory, start, end, low_ms, high_ms):
 
 @leaf
 def _need_resets(directory: Directory, key, times_ms, first, end, from_ms):
-    """Mark the pages in which windows begin that were reset, or will begin if an event resets them."""
+    """Mark the pages in which reset windows begin, or would begin if an event resets them."""
     start, last = directory.start[key], directory.start[key + 1]
     for window in range(from_ms.shape[1]):
         if from_ms[key, window] > directory.first_ms[start]:
@@ -277,9 +277,9 @@ def _need_resets(directory: Directory, key, times_ms, first, end, from_ms):
 
 @leaf
 def _need_before(directory: Directory, start, end, time_ms, reads):
-    """Mark the pages of the cell before an event, also where the event replaces the first one of its time.
+    """Mark the page of the cell before an event, also if the event replaces the first one of its time.
 
-    Of an event that is later than all cells it is the newest cell, which needs no page where the head has cells.
+    For an event later than all cells, that is the newest cell, which lies in the head unless the head has no cells.
     """
     read = np.int64(0)
     for window in range(reads.shape[0]):
@@ -301,7 +301,7 @@ def _change(directory: Directory, entry):
 
 @leaf
 def _need_folds(directory: Directory, start, end, kept_ms, tiers: Tiers, borders, paging: Paging):
-    """Mark the pages whose cells are finer than they may be now."""
+    """Mark the pages whose cells are finer than the tiers now allow."""
     for entry in range(start, end):
         last_ms = directory.last_ms[entry]
         if last_ms < kept_ms or width_at(tiers, borders, last_ms) <= directory.resolution_ms[entry]:
@@ -314,9 +314,9 @@ def _need_folds(directory: Directory, start, end, kept_ms, tiers: Tiers, borders
 
 @leaf
 def _need_merges(directory: Directory, start, end, other_cells, paging: Paging):
-    """Mark neighbours that fit one page, as many as there are pages too many; small ones first, they cost least.
+    """Mark neighbours that fit into one page, one pair per surplus page, small ones first as they cost least.
 
-    The newest page is left alone: together with it the cells in the head would be cut again.
+    The newest page is left out: merging it would cut the cells in the head again.
     """
     surplus = end - start - paging.most_pages
     if surplus <= 0:
@@ -343,7 +343,7 @@ def _need_merges(directory: Directory, start, end, other_cells, paging: Paging):
 
 @leaf
 def _count(outcomes: EventOutcomes, counts, group):
-    """Count the events of a group by their outcome; returns whether some outcome is to be told of."""
+    """Count the events of a group by outcome; returns whether some outcome has to be reported."""
     is_told = False
     for event in range(outcomes.code.shape[0]):
         code = outcomes.code[event]
@@ -354,7 +354,7 @@ def _count(outcomes: EventOutcomes, counts, group):
 
 @leaf
 def _most_rows(events: KeyedEvents, plans: GroupPlans):
-    """Return how many rows there are where one is wanted for every rule and event."""
+    """Return the number of rows with one for every rule and event."""
     most = np.int64(0)
     for group in range(events.plan.shape[0]):
         plan, keys = events.plan[group], events.group_start
@@ -381,11 +381,11 @@ def score_groups(
 
     Args:
         events: the events.
-        pool: uint8, the keys' heads one after the other, then the pages at hand, then the events' ids.
+        pool: uint8, the keys' heads one after the other, then loaded pages, then the events' ids.
         ids_at: where the ids begin.
-        heads: what the heads say; clocks are changed.
-        directory: entries of all keys, with the pages at hand marked; changed.
-        page_start: int64 `(entries,)`, where each page at hand begins in the pool.
+        heads: the decoded heads; clocks are changed.
+        directory: entries of all keys, with loaded pages marked; changed.
+        page_start: int64 `(entries,)`, where each loaded page begins in the pool.
         plans: rules and policies.
         paging: how timelines are cut.
         emit_all: whether rows are written for every rule, or for the fired ones only.
@@ -393,10 +393,10 @@ def score_groups(
         from_ms: as in `choose_pages`; changed.
 
     Returns:
-        Rows, those of each group with its own events and rules; where those of each group begin, int64
-        `(groups + 1,)`; the keys' new heads one after the other; where each begins, int64 `(keys + 1,)`; the pages that
-        were written or go, `Written`; how many events of each group came to each outcome, int64 `(groups, OUTCOMES)`;
-        whether some outcome of each group is to be told of, bool `(groups,)`; and the list of pairs.
+        Rows, with events and rules numbered within each group; where each group's rows begin, int64 `(groups + 1,)`;
+        the keys' new heads one after the other; where each begins, int64 `(keys + 1,)`; written and removed pages,
+        `Written`; the number of events by group and outcome, int64 `(groups, OUTCOMES)`; for each group, whether some
+        outcome has to be reported, bool `(groups,)`; and the list of pairs.
     """
     groups, keys = events.plan.shape[0], heads.cells.shape[0]
     rows = new_rows(_most_rows(events, plans) + 1 if emit_all else 1024)

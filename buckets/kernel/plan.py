@@ -1,11 +1,11 @@
-"""What the kernel needs of a group: its features and rules as flat arrays of integers.
+"""Plans a group for the kernel: its features and rules as flat arrays of integers.
 
-A feature is what is computed: an operation on a column over a window. Rules that differ in their limits alone share
-one, which is computed once for an event. So do the parts of rules with conditions, which have no limit.
+A feature is what is computed: an operation on a column over a window. Rules that differ only in their limits share one,
+which is computed once for an event. So do the parts of rules with conditions, which have no limit.
 
 Limits are decimals of any scale; values are integers. So each limit becomes a threshold on the value's own grid:
 `value > 10.005` at scale 2 is `scaled > 1000`, which is exact, and compares integers with integers. An average lies on
-no grid: its limit is kept as it is, the whole and the digits after the point, see `quotient`.
+no grid, so its limit is kept in full, as its whole and the digits after the point, see `quotient`.
 """
 
 import math
@@ -49,25 +49,25 @@ class FeatureArrays(NamedTuple):
     """The different features of a group's evaluated rules, in the order in which rules name them, one element each."""
 
     operation: Int64s  # int64, what is computed, one of `buckets.aggregates.component`
-    measure: Int64s  # int64, the column that it is of; 0 where it needs none
-    # int64, a second column, where pairs of values are counted; of a sequence that with 1 in events that must not come
-    # between its steps; NO_COLUMN for none
+    measure: Int64s  # int64, the column that it reads; 0 if it needs none
+    # int64, a second column if pairs of values are counted; for a sequence, the column with 1 in events that must not
+    # come between its steps; NO_COLUMN for none
     second: Int64s
-    counted: Int64s  # int64, the column that holds 1 in events that count; NO_COLUMN where all count
-    # int64, of a percentile in hundredths of a per cent, of periods the operation over each; 0 for all others
+    counted: Int64s  # int64, the column with 1 in events that count; NO_COLUMN if all count
+    # int64, for a percentile its rank in hundredths of a per cent, for periods the operation over each; otherwise 0
     parameter: Int64s
-    # int64 `(features, MOST_STEPS)`, of a sequence the columns that hold 1 in events that are its steps; NO_COLUMN else
+    # int64 `(features, MOST_STEPS)`, for a sequence the columns with 1 in events of each step; otherwise NO_COLUMN
     steps: Int64s
     window: Int64s  # int64, the window's index in `GroupPlan.windows`
     patience_ms: Int64s  # int64, how far behind its key's clock an event may be to be evaluated
-    on_trial: Flags  # bool, whether its rules are on trial (SHADOW), which changes nothing for others
-    resets: Flags  # bool, whether its one rule counts from the start again after it has fired
-    resets_from_ms: Int64s  # int64, the first time of an event at which it does; its rule is not in effect before
-    resets_until_ms: Int64s  # int64, the first time at which it does not any more
-    # int64, where its rules begin in `RuleArrays`: those that fire above their limit, lowest limit first
+    on_trial: Flags  # bool, whether its rules are on trial (SHADOW), so that they do not affect other rules
+    resets: Flags  # bool, whether its only rule restarts its window after it has fired
+    resets_from_ms: Int64s  # int64, the first event time at which it does so; its rule is not in effect before
+    resets_until_ms: Int64s  # int64, the first event time at which it does so no more
+    # int64, where its rules begin in `RuleArrays`: first those that fire above their limit, lowest limit first
     rules_from: Int64s
-    falling_from: Int64s  # int64, where those begin that fire below their limit, highest limit first
-    other_from: Int64s  # int64, where all others begin
+    falling_from: Int64s  # int64, where rules begin that fire below their limit, highest limit first
+    other_from: Int64s  # int64, where all other rules begin
     rules_end: Int64s  # int64, where its rules end
 
 
@@ -78,35 +78,35 @@ class Windows(NamedTuple):
     # left-open one reaches 1 ms less
     reach_ms: Int64s
     until_ms: Int64s  # int64 `(windows,)`, how long before its event each ends; 0: with it, or BEFORE_ITSELF
-    # int64 `(windows,)` each, where in `period_ms` the periods begin and end with which each window begins; the same of
-    # one that begins with none
+    # int64 `(windows,)` each, the range in `period_ms` of the calendar periods with which a window begins; empty for
+    # other windows
     period_from: Int64s
     period_end: Int64s
     period_ms: Int64s  # int64, when periods begin
-    most: Int64s  # int64 `(windows,)`, how many events each holds at most, its last ones; 0 for any number
-    # int64 `(windows,)`, the column that holds 1 in events that are counted for that; NO_COLUMN where all are
+    most: Int64s  # int64 `(windows,)`, the most events that each holds, its last ones; 0 for any number
+    # int64 `(windows,)`, the column with 1 in events that count towards `most`; NO_COLUMN if all do
     counted: Int64s
-    gap_ms: Int64s  # int64 `(windows,)`, of a session how far apart its events may be; 0 for others
-    # int64 `(windows,)` each, of windows of whole periods before that of their event: how many days or steps they hold,
-    # how many of these make a period, and how long a step is, 0 for days; all 0 for others
+    gap_ms: Int64s  # int64 `(windows,)`, for a session the largest gap between its events; otherwise 0
+    # int64 `(windows,)` each, for windows of whole periods before their event's own: how many days or steps they hold,
+    # how many of these make a period, and how long a step is, 0 for days; otherwise all 0
     back: Int64s
     per_period: Int64s
     step_ms: Int64s
-    # bool `(windows,)`, whether it has a length alone, and ends with its event: of most, nothing else is looked at
+    # bool `(windows,)`, whether it only has a length and ends with its event; most do, which takes a shorter path
     is_plain: Flags
 
 
 class RuleArrays(NamedTuple):
     """The evaluated rules of a group, feature by feature, one element each."""
 
-    number: Int32s  # int32, the rule's index in `GroupPlan.rules`, or that of a part after them
+    number: Int32s  # int32, the rule's index in `GroupPlan.rules`; parts are numbered after the rules
     # bool, whether its feature is an average, which is compared with all digits of its limit
     is_average: Flags
-    # int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT; none of these meets a null. EVERY of a
-    # part, which has a row for every event.
+    # int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT; none of these matches a null. EVERY
+    # for a part, which has a row for every event.
     comparison: Int64s
-    limit_whole: Int64s  # int64, the limit in scaled units; of an average's, rounded down
-    limit_digits: Int64s  # int64 `(rules, DIGIT_BLOCKS)`, what an average's limit has after the point: nine digits each
+    limit_whole: Int64s  # int64, the limit in scaled units; rounded down for an average
+    limit_digits: Int64s  # int64 `(rules, DIGIT_BLOCKS)`, digits of an average's limit after the point, nine each
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class GroupPlan:
 
     group: Group  # the group
     rules: tuple[Rule, ...]  # the evaluated rules whose value is compared with a limit here, in file order
-    parts: tuple[Part, ...]  # what is computed for rules with conditions; in results they are numbered after the rules
+    parts: tuple[Part, ...]  # the parts of rules with conditions; in results they are numbered after the rules
     feature_arrays: FeatureArrays  # their features
     rule_arrays: RuleArrays  # their limits
     reach_ms: Int64s  # int64 `(rules + parts,)`, how far each window reaches back
@@ -126,21 +126,20 @@ class GroupPlan:
     horizon_ms: int  # longest window of all live rules, plus allowed lateness
     late: int  # late policy, ADD | EVALUATE | DROP
     collision: int  # collision policy, KEEP | KEEP_FIRST | REPLACE
-    edge: int  # what a value does with the bucket of its edge, INCLUDE | EXCLUDE | PRORATE
-    repeats_ms: int  # how far apart in time two events of one id may be to be duplicates; 0 where the time is the same
+    edge: int  # how a value counts the bucket at its edge, INCLUDE | EXCLUDE | PRORATE
+    repeats_ms: int  # how far apart in time two events of one id may be to be duplicates; 0: only at the same time
     tiers: Tiers  # the buckets beyond the tail
     value_scales: tuple[int, ...]  # digits after the point of each rule's value
-    complete_from_ms: Int64s  # int64, shape `(steps,)`: from which event time on each step of the next array holds
+    complete_from_ms: Int64s  # int64, shape `(steps,)`: the event time from which each step of the next array applies
     complete_since_ms: Int64s  # int64, shape `(rules + parts, steps)`: since when all tracks of each are complete
-    resetting: tuple[int, ...]  # the indices of rules that count from the start again after they have fired
+    resetting: tuple[int, ...]  # the indices of rules that restart their windows after they have fired
     reset_windows: Int64s  # int64, the window of each of these, which no other rule shares
 
 
 def _limit_numbers(rule: Rule, schema: EventSchema) -> "_LimitNumbers":
-    """Return comparison code, whole and digits of a rule's limit, on integers that count units of its value.
+    """Return comparison code, whole and digits of a rule's limit, in units of its scaled value.
 
-    The code is ALWAYS or NEVER where the limit is beyond every value. Only of an average are there digits after the
-    point.
+    The code is ALWAYS or NEVER if the limit is beyond every value. Only averages have digits after the point.
     """
     limit, extra = kernel_limit(rule), extra_digits(rule)
     assert limit is not None
@@ -163,7 +162,7 @@ def _limit_numbers(rule: Rule, schema: EventSchema) -> "_LimitNumbers":
 
 
 def tiers_of(precision: Precision) -> Tiers:
-    """Return a precision as arrays: one tier for `resolution`, then the others; none for `tail: all`."""
+    """Convert a precision to arrays: one tier for `resolution`, then the others; none for `tail: all`."""
     if precision.tail is None:
         return Tiers(np.empty(0, np.int64), np.empty(0, np.int64))
     after = [precision.tail, *(tier.after for tier in precision.tiers)]
@@ -172,7 +171,7 @@ def tiers_of(precision: Precision) -> Tiers:
 
 
 def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> GroupPlan:
-    """Lay a group's rules out for the kernel."""
+    """Plan a group's rules for the kernel."""
     rules, parts = group.limit_rules, group.parts
     # Of a rule with a limit the first part is its value; the second would be the count, which a row has anyway.
     values = [rule.parts(group.fields)[0] for rule in rules]
@@ -219,10 +218,10 @@ def _int64s(numbers: Sequence[int] | Sequence[Sequence[int]]) -> Int64s:
 
 
 class _Feature(NamedTuple):
-    """What makes two rules share a feature; a rule on trial shares with others on trial alone.
+    """The identity of a feature: rules with equal ones share it. A rule on trial only shares with others on trial.
 
-    A rule that counts from the start again after it has fired shares with none: `resetting` is its index, and
-    `in_effect_ms` says from when until when it is in effect.
+    A rule that restarts its window after it has fired shares with none: `resetting` is its index, and `in_effect_ms`
+    the interval in which it is in effect.
     """
 
     operation: int
@@ -243,7 +242,7 @@ class _Feature(NamedTuple):
 
     @property
     def window(self) -> "_Window":
-        """Return what makes two features share a window."""
+        """The identity of its window: features with equal ones share it."""
         last = self.most, self.counted if self.most else NO_COLUMN
         return self.reach_ms, self.until_ms, self.resetting, self.period, last, self.gap_ms, self.period_steps
 
@@ -253,7 +252,7 @@ _NO_PERIOD, _NO_STEPS = ("", ""), (0, 0, 0)
 
 
 def _windows(windows: Sequence[_Window]) -> Windows:
-    """Lay windows out, with the beginnings of each different kind of period once."""
+    """Convert windows to arrays, with the beginnings of each different kind of period once."""
     reach_ms, until_ms, _, periods, last, gap_ms, steps = zip(*windows, strict=True) if windows else ((),) * 7
     starts = {period: period_starts_ms(*period) for period in dict.fromkeys(periods) if period != _NO_PERIOD}
     end = dict(zip(starts, np.cumsum([len(each) for each in starts.values()]).tolist(), strict=True))
@@ -281,7 +280,7 @@ def _windows(windows: Sequence[_Window]) -> Windows:
 
 
 class _Ordered(NamedTuple):
-    """The rules of a feature, as indices: in the order of `RuleArrays`, and how many of them rise and fall."""
+    """The rules of a feature as indices, in the order of `RuleArrays`, and how many of them are rising and falling."""
 
     rules: list[int]
     rising: int
@@ -307,7 +306,7 @@ def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
 
 
 def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:
-    """Return the different features of rules and parts, in their order, and the rules and parts of each."""
+    """Return the distinct features of rules and parts, in order, with the rules and parts of each."""
     members: dict[_Feature, list[int]] = {}
     for index, feature in enumerate(computed):
         members.setdefault(feature, []).append(index)
@@ -350,9 +349,9 @@ def _feature_arrays(
 
 
 def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> int:
-    """Return how late an event may be for a feature: less where its window has to lie in the tail.
+    """Return how late an event may be for a feature: less if its window has to lie in the tail.
 
-    That other rules have longer windows, so that more is kept, plays no part: each rule says what it would say alone.
+    Longer windows of other rules, which keep more events, do not count: each rule gives the same result as if alone.
     """
     needs_raw_events = FIRST <= feature.operation < PERIODS or feature.resetting != NO_RULE
     needs_raw_events = needs_raw_events or feature.most > 0 or feature.gap_ms > 0

@@ -1,21 +1,19 @@
-"""The values of a window in their order: a tree for each column and window of which ranks are asked, moving with it.
+"""The values of a window in order: for each column and window that needs ranks, a tree that moves with the window.
 
-For a key and a batch all values that may come into a window are known ahead: those of its cells, and those of the
-key's events that are still to come. They are sorted once. The leaves of a binary tree are the different ones, from the
-least to the greatest, and hold how often each stands in cells `[first, end)`; a node holds the sum of its two
-children, or for the mode the greater one, where a leaf has the last of its cells behind its number. With the values
-`1 1 3 5` it is
+For a key and a batch, all values that may enter a window are known in advance: those of its cells, and those of the
+key's events still to come. They are sorted once. The leaves of a binary tree are the distinct values, ascending, and
+hold how often each occurs in cells `[first, end)`. A node holds the sum of its two children; for the mode, it holds the
+greater one, and leaves also have the last of their cells in the lower bits. With the values `1 1 3 5` it is
 
         4               2
       3   1           2   1
      2 1 1 0         2 1 1 0
      1 3 5           1 3 5
 
-As events arrive in order, cells come in at the end and leave at the beginning, and the n-th least value is found on
-the way down from the root, each in O(log values). When other cells have changed, as for an event that comes late or is
-taken out again, the cells of the window are counted again. If one of their values is not known, as where the window of
-a late event reaches further back, all are sorted again. A cell of several events does not tell which values it holds,
-and is left out.
+As events arrive in order, cells enter at the end and leave at the beginning, and the n-th least value is found on the
+way down from the root, each in O(log values). When other cells have changed, because an event came late or was removed,
+the cells of the window are counted again. If one of their values is unknown, because the window of a late event reaches
+further back, all values are sorted again. A cell of several events does not say which values it holds, and is left out.
 """
 
 from typing import NamedTuple
@@ -36,26 +34,26 @@ _UNKNOWN, _NOT_COUNTED = -2, -1
 
 
 class RankedValues(NamedTuple):
-    """The trees of all features that ask for ranks: int64 arrays, of shape `(tables,)` if not said otherwise.
+    """The trees of all features that need ranks: int64 arrays of shape `(tables,)` unless said otherwise.
 
-    Features of the same column, window and events share one, but the mode has its own.
+    Features with the same column, window and counted events share one, except that the mode has its own.
     """
 
     table: Int64s  # int64 `(features,)`, the table of each feature; -1 for none
     to_come: Int64s  # int64 `(columns, events)`, the values of all events of the call
-    nulls_to_come: Flags  # bool `(columns, events)`, which of them are not there
-    key_end: Int64s  # int64 `(1,)`, the event after the last one of the key at hand
+    nulls_to_come: Flags  # bool `(columns, events)`, which of them are missing
+    key_end: Int64s  # int64 `(1,)`, the event after the current key's last one
     first: Int64s  # the first cell whose value is counted
     end: Int64s  # the cell after the last
-    # what `Edges.changes` was when they were counted; another number means that the counts hold no more
+    # `Edges.changes` when they were counted; another number means that the counts are not valid any more
     changes: Int64s
-    sorted_for: Int64s  # what `key_end` was when values were sorted
+    sorted_for: Int64s  # `key_end` when values were sorted
     different: Int64s  # how many different values are known
     leaves: Int64s  # how many leaves the tree has, a power of two
     events: Int64s  # how many events the tree counts
     value: Int64s  # int64 `(tables, capacity)`, the different values, sorted
     room: Int64s  # int64 `(capacity,)`, for sorting
-    # int64 `(tables, capacity)`, of each cell in `[first, end)` the rank that was counted; below 0 for none
+    # int64 `(tables, capacity)`, the counted rank of each cell in `[first, end)`; below 0 for none
     rank: Int64s
     texts: Int64s  # int64 `(slots,)`, room for a table of the places of texts
     # int64 `(tables, 4 * capacity)`, the root at 1, the children of node n at 2n and 2n + 1
@@ -79,9 +77,9 @@ def _table_of(features: FeatureArrays, table, feature):
 
 @allocating
 def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
-    """Make empty tables with room for timelines of up to so many cells. Memory is used as far as values are.
+    """Allocate empty tables for timelines of up to this many cells. Only rows with values take memory.
 
-    `to_come` are the values of all events, int64 `(columns, events)`, and `nulls_to_come` says which are not there.
+    `to_come` are the values of all events, int64 `(columns, events)`; `nulls_to_come` says which are missing.
     """
     table, tables = np.full(features.operation.shape[0], -1, np.int64), np.int64(0)
     for feature in range(features.operation.shape[0]):
@@ -113,7 +111,7 @@ def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
 
 @leaf
 def _sort(numbers, room, size):
-    """Sort the first numbers of an array, by merging runs of 1, 2, 4 and so on. Cost: O(size log size)."""
+    """Sort the first `size` numbers of an array, by merging runs of 1, 2, 4 and so on. Cost: O(size log size)."""
     run = np.int64(1)
     while run < size:
         for begin in range(0, size - run, 2 * run):
@@ -124,7 +122,7 @@ def _sort(numbers, room, size):
                 room[at] = numbers[at]
             left, right, at = begin, middle, begin
             while left < middle and right < end:
-                # Without a branch, which would be guessed wrong every other time.
+                # Without a branch, which would be mispredicted every other time.
                 is_right = numbers[right] < room[left]
                 numbers[at] = numbers[right] if is_right else room[left]
                 right += is_right
@@ -137,7 +135,7 @@ def _sort(numbers, room, size):
 
 @inlined
 def _is_counted(timeline: Timeline, counted, column, cell):
-    """Return whether a cell holds one event, and that is counted and has a value."""
+    """Return whether a cell holds a single event that counts and has a value."""
     if timeline.prefix_count[cell + 1] - timeline.prefix_count[cell] != 1 or is_null(timeline, column, cell):
         return False
     if timeline.is_text[column] and not is_raw(timeline, cell):
@@ -147,7 +145,7 @@ def _is_counted(timeline: Timeline, counted, column, cell):
 
 @leaf
 def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, first, event):
-    """Sort the values of cells from `first` on, and of the key's events after `event`; the tree counts none then."""
+    """Sort the values of cells from `first` on, and of the key's events after `event`; empties the tree."""
     table, column, counted = ranked.table[feature], features.measure[feature], features.counted[feature]
     value, size = ranked.value[table], np.int64(0)
     for cell in range(first, timeline.size[0]):
@@ -180,7 +178,7 @@ def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, fe
 
 @inlined
 def _rank_of(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, table, cell):
-    """Return the rank of a cell's value, from 0; _NOT_COUNTED where the feature counts none, _UNKNOWN where new."""
+    """Return the rank of a cell's value, from 0; _NOT_COUNTED if it does not count, _UNKNOWN if it is new."""
     if not _is_counted(timeline, features.counted[feature], features.measure[feature], cell):
         return np.int64(_NOT_COUNTED)
     value, different = ranked.value[table], ranked.different[table]
@@ -195,7 +193,7 @@ def _rank_of(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, 
 
 @leaf
 def _count(ranked: RankedValues, table, is_mode, rank, step, cell):
-    """Let a value come in (step 1) or leave (step -1) with a cell."""
+    """Add (step 1) or remove (step -1) the value of a cell."""
     tree = ranked.tree[table]
     node = ranked.leaves[table] + rank
     if not is_mode:
@@ -219,9 +217,9 @@ def _count(ranked: RankedValues, table, is_mode, rank, step, cell):
 
 @leaf
 def count_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, event):
-    """Let a feature's tree hold the values of the cells of its window, and return how many events it counts.
+    """Update a feature's tree to the cells of its window, and return how many events it counts.
 
-    Cost: amortised O(log values) an event in order.
+    Cost: amortised O(log values) for an event in order.
     """
     first, end = edges.inside[features.window[feature]], edges.last[features.window[feature]]
     table, changes, is_mode = ranked.table[feature], edges.changes[0], features.operation[feature] == MODE
@@ -252,7 +250,7 @@ def count_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, feature
 
 @leaf
 def ranked_value(ranked: RankedValues, table, is_mode, nth):
-    """Return the n-th least value that a tree counts, from 1; of a mode's the most frequent, of several the last.
+    """Return the n-th least value in a tree, from 1; from the mode's tree, the most frequent one, latest among equals.
 
     Cost: O(log values).
     """
@@ -271,7 +269,7 @@ def ranked_value(ranked: RankedValues, table, is_mode, nth):
 
 @inlined
 def _shared(slot, slots, pool, place):
-    """Return the first place that a table knows of a text; it takes in one that is new."""
+    """Return the place that a table has for a text; inserts a new one."""
     at = np.int64(hash_bytes(pool, text_start(place), text_length(place)) >> np.uint64(32)) & (slots - 1)
     while slot[at] != _FREE and not same_texts(pool, slot[at], place):
         at = (at + 1) & (slots - 1)
@@ -282,7 +280,7 @@ def _shared(slot, slots, pool, place):
 
 @leaf
 def share_texts(timeline: Timeline, ranked: RankedValues, column, first, pool) -> None:
-    """Let equal texts of a key be at one place, in its cells and in its events from `first` on, so that it ranks them.
+    """Give equal texts of a key the same place, in its cells and in its events from `first` on, so that they rank.
 
     Cost: O(cells and events).
     """
@@ -308,20 +306,20 @@ class DistinctValues(NamedTuple):
     table: Int64s  # int64 `(features,)`, the table of each feature; -1 for none
     first: Int64s  # the first cell whose value is in the table
     end: Int64s  # the cell after the last
-    # what `Edges.changes` was when the table was built; another number means that it holds no more
+    # `Edges.changes` when the table was built; another number means that it is not valid any more
     changes: Int64s
     slots: Int64s  # how many slots are in use
-    taken: Int64s  # how many of these have a value, be it one that has left
+    taken: Int64s  # how many of these have a value, including values that have left
     different: Int64s  # how many different values the cells hold
     events: Int64s  # how many events the table counts
-    # int64 `(tables, capacity, 3)`: a value, that of the second column, and 1 more than how often both stand in the
-    # cells; 0 where the slot is free
+    # int64 `(tables, capacity, 3)`: a value, that of the second column, and how often both occur in the cells, plus 1;
+    # 0 in a free slot
     slot: Int64s
 
 
 @allocating
 def new_distinct_values(features: FeatureArrays, cells):
-    """Make empty tables with room for timelines of up to so many cells. Memory is used as far as slots are."""
+    """Allocate empty tables for timelines of up to this many cells. Only slots in use take memory."""
     table, tables = np.full(features.operation.shape[0], -1, np.int64), np.int64(0)
     for feature in range(features.operation.shape[0]):
         if features.operation[feature] == COUNT_DISTINCT:
@@ -355,7 +353,7 @@ def _hash(value, second):
 
 @inlined
 def _slot_of(slot, slots, value, second):
-    """Return the slot of a value, or the free one that it is to take."""
+    """Return the slot of a value, or the free slot for it."""
     at = _hash(value, second) & (slots - 1)
     while slot[at, 2] != _FREE and (slot[at, 0] != value or slot[at, 1] != second):
         at = (at + 1) & (slots - 1)
@@ -364,7 +362,7 @@ def _slot_of(slot, slots, value, second):
 
 @leaf
 def _distinct_values_count(timeline: Timeline, distinct: DistinctValues, features: FeatureArrays, feature, cell, step):
-    """Let the value of a cell come in (step 1) or leave (step -1), where the feature counts its event."""
+    """Add (step 1) or remove (step -1) the value of a cell, if the feature counts its event."""
     if timeline.prefix_count[cell + 1] - timeline.prefix_count[cell] != 1:
         return
     table, counted, other = distinct.table[feature], features.counted[feature], features.second[feature]
@@ -389,7 +387,7 @@ def _distinct_values_count(timeline: Timeline, distinct: DistinctValues, feature
 
 @leaf
 def _clear(distinct: DistinctValues, table, first, end, changes):
-    """Take all values out of a table that is to hold those of cells `[first, end)`."""
+    """Empty a table, with slots for the values of cells `[first, end)`."""
     slots = slots_for(end - first)
     for at in range(slots):
         distinct.slot[table, at, 2] = _FREE
@@ -404,7 +402,7 @@ def _clear(distinct: DistinctValues, table, first, end, changes):
 
 @leaf
 def count_distinct(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature):
-    """Return how many different values a feature has in the cells of its window, and how many events have them.
+    """Return how many distinct values a feature has in the cells of its window, and how many events have them.
 
     Cost: amortised O(1) while events are in order.
     """

@@ -29,66 +29,66 @@ PageReader = Callable[[Int64s, Int64s], ByteStrings]
 
 
 class Pages(NamedTuple):
-    """Pages that were written, or that go."""
+    """Pages to write or remove."""
 
-    keys: Int64s  # int64 `(pages,)`, the index of the key of each
+    keys: Int64s  # int64 `(pages,)`, the index of each page's key
     numbers: Int64s  # int64 `(pages,)`, its number
-    data: ByteStrings  # its bytes; empty where it goes
+    data: ByteStrings  # its bytes; empty to remove it
 
     def take(self, indices: Int64s) -> "Pages":
-        """Return some of them, in the order of their indices."""
+        """Return the pages at these indices."""
         return Pages(self.keys[indices], self.numbers[indices], self.data.take(indices))
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What came out for the events of a group."""
+    """The results for the events of a group."""
 
-    outcomes: EventOutcomes  # what became of each event
+    outcomes: EventOutcomes  # the outcome of each event
     rows: Rows  # results of events and rules, events key by key
     # results of events and parts, those of a part in the order of events; `rule` is its index in the plan's parts
     parts: Rows
-    # rows of rules and parts on trial without a result, because their sums pass 64 bits; of these event and rule alone
-    # are set, and parts are numbered after the rules
+    # rows of rules and parts on trial without a result, because their sums pass 64 bits; only event and rule are set,
+    # and parts are numbered after the rules
     beyond: Rows
-    # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
+    # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING if it always was
     since_ms: Int64s
-    # int64 `(keys, rules)`, the first time that counts since each of the plan's `resetting` rules last fired;
-    # FROM_THE_BEGINNING where it never did
+    # int64 `(keys, rules)`, from when events count since each of the plan's `resetting` rules last fired;
+    # FROM_THE_BEGINNING if it never did
     from_ms: Int64s
-    pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
-    pairs: Int64s  # int64, what rows of features of pairs point into, see `listed_pairs`
+    pool: npt.NDArray[np.uint8]  # uint8, the bytes into which `outcomes.other_start` points
+    pairs: Int64s  # int64, the list into which rows of features of pairs point, see `listed_pairs`
 
     def other_id(self, event: int) -> str | None:
-        """Return the id that stands at the event's time, if one did when it arrived."""
+        """Return the id of the event that had the same time when this one arrived; None if there was none."""
         start, length = int(self.outcomes.other_start[event]), int(self.outcomes.other_length[event])
         return None if start < 0 else self.pool[start : start + length].tobytes().decode()
 
 
 @dataclass(frozen=True)
 class ScoredGroups:
-    """What came out for the events of several groups, group by group."""
+    """The results for the events of several groups, group by group."""
 
     plans: Sequence[GroupPlan]  # the plan of each group
     events: KeyedEvents  # the events
-    outcomes: EventOutcomes  # what became of each event
-    counts: Int64s  # int64 `(groups, OUTCOMES)`, how many events of each group came to each outcome
-    # bool `(groups,)`, whether nothing is to be told of a group: there is no row, and each event was evaluated without
-    # meeting another one of its time
+    outcomes: EventOutcomes  # the outcome of each event
+    counts: Int64s  # int64 `(groups, OUTCOMES)`, the number of events by group and outcome
+    # bool `(groups,)`, whether a group has nothing to report: it has no row, and each event was evaluated, or unjudged,
+    # without another event at its time
     are_quiet: Flags
     rows: Rows  # results, by the events, rules and parts of their group
     row_start: Int64s  # int64 `(groups + 1,)`, where the rows of each group begin
     heads: ByteStrings  # the keys' new heads
-    clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
-    since_ms: Int64s  # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
+    clocks_ms: Int64s  # int64 `(keys,)`, the keys' new clocks; NO_CLOCK for none
+    since_ms: Int64s  # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING if it always was
     pages: Pages  # the pages that changed
-    # int64 `(keys, windows)`, since when windows count that were reset; without keys where none ever is
+    # int64 `(keys, windows)`, from when windows count that were reset; without keys if none ever is
     from_ms: Int64s
-    pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
-    pairs: Int64s  # int64, what rows of features of pairs point into
+    pool: npt.NDArray[np.uint8]  # uint8, the bytes into which `outcomes.other_start` points
+    pairs: Int64s  # int64, the list into which rows of features of pairs point
 
     def of_group(self, group: int) -> Scored:
-        """Return what came out for the events of one group."""
+        """Return the results for the events of one group."""
         plan = self.plans[group]
         first, end = self.events.group_start[group : group + 2].tolist()
         events = slice(*self.events.key_start[[first, end]].tolist())
@@ -134,20 +134,20 @@ def score_all(
 
     Args:
         plans: the rules and policies of each group.
-        joined: those that `KeyedEvents.plan` names.
+        joined: the plans to which `KeyedEvents.plan` refers.
         heads: each key's head; empty for a new key.
-        read_pages: called once, with the pages that are needed beside the heads, if there are any.
+        read_pages: called once, with the needed pages, unless the heads are enough.
         events: the events of these keys.
         emit_all: whether results are wanted for every rule, or for the fired ones only.
-        paging: how timelines are cut.
-        evicted_until_ms: int64 `(keys,)`, the time of the latest event of all timelines that were evicted of each key's
-            group in its shard, `NO_CLOCK` for none; None for none at all. A new key may be one of those, so its windows
-            are complete only after that.
-        from_ms: by group, int64 `(keys, rules)`, the first time that counts since each of the plan's `resetting` rules
-            last fired, `FROM_THE_BEGINNING` where it never did; left out where none of them ever did.
+        paging: how timelines are cut into pages.
+        evicted_until_ms: int64 `(keys,)`, the latest event time of all evicted timelines of each key's group in its
+            shard, `NO_CLOCK` for none; None if nothing was evicted. A new key may have been evicted before, so its
+            windows are complete only after that.
+        from_ms: by group, int64 `(keys, rules)`, from when events count since each of the plan's `resetting` rules last
+            fired, `FROM_THE_BEGINNING` if it never did; a group is left out if none of them ever did.
 
     Returns:
-        Outcomes, results and what has changed of the timelines. Nothing given is changed.
+        Outcomes, results and the changes of timelines. Arguments are not changed.
 
     Raises:
         BucketsError: a timeline was written by an unknown version of the codec.
@@ -192,7 +192,7 @@ def score_all(
 
 
 def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, known_ms: Mapping[int, Int64s]) -> Int64s:
-    """Return the first time that counts in each window of each key; nothing where no window is ever reset."""
+    """Return from when each window of each key counts, int64 `(keys, windows)`; no keys if no window is ever reset."""
     resetting = [group for group, plan in enumerate(plans) if plan.resetting]
     windows = max((len(plans[group].windows.reach_ms) for group in resetting), default=0)
     keys = len(events.key_start) - 1 if resetting else 0
@@ -205,10 +205,10 @@ def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, known_ms: Map
 
 
 def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> tuple[npt.NDArray[np.uint8], Int64s]:
-    """Read the pages that are marked.
+    """Read the marked pages.
 
     Returns:
-        Their bytes one after the other, and where each begins in the pool, by entry.
+        Their concatenated bytes, and where each begins in the pool, by entry.
     """
     needed, page_start = np.flatnonzero(directory.is_loaded), np.zeros(len(directory.page), np.int64)
     keys = np.searchsorted(directory.start, needed, side="right") - 1
@@ -218,12 +218,12 @@ def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> 
 
 
 def chosen_rows(rows: Iterable[npt.NDArray[Any]], chosen: slice | npt.NDArray[Any]) -> Rows:
-    """Return some rows, chosen as numpy chooses elements of an array."""
+    """Return the rows that a numpy index selects."""
     return Rows(*(column[chosen] for column in rows))
 
 
 def _split(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows, Rows]:
-    """Return the rows of rules in order, those of parts, and those whose sums pass 64 bits."""
+    """Split rows into those of rules, sorted, those of parts, and those whose sums pass 64 bits."""
     if not len(rows.fits):
         return rows, rows, rows
     if rows.fits.all():
@@ -243,7 +243,7 @@ def _of_rules_and_parts(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows]:
 
 
 def _in_order(rows: Rows, plan: GroupPlan) -> Rows:
-    """Sort rows by event, and by rule within an event: features and their limits may stand in another order."""
+    """Sort rows by event, then by rule: features and their limits may be in another order."""
     if bool((np.diff(plan.rule_arrays.number) > 0).all()):
         return rows
     return chosen_rows(rows, np.lexsort((rows.rule, rows.event)))

@@ -1,21 +1,21 @@
-"""The edges of windows: which cells are surely inside, and what is known of those that may be half outside.
+"""The edges of windows: which cells are surely inside, and the sums of those that may be partly outside.
 
     cells       [ bucket ][ bucket ][ bucket ] · ·  · · ·· raw events · ·
                                ^ edge
                           [stretch ]<------ surely inside ------------->
 
 An edge in the tail falls between two raw events, and its stretch is empty. Before the tail it falls into a bucket: the
-stretch is all cells of that bucket, folded together or not yet, because what is known of an edge follows from the key's
-clock alone (`tiers`). Where the edge is at or before the stretch's first event all of it is inside, where it is later
-than the last none is: exact again. Otherwise the window is *uncertain*.
+stretch is all cells of that bucket, already folded or not, because the result must depend on the key's clock alone
+(`tiers`). If the edge is at or before the stretch's first event, all of it is inside; if it is later than the last,
+none is; both are exact. Otherwise the window is *uncertain*.
 
-A window ends with its event, before it, or some time earlier. Then its other edge may lie in a bucket too, and what may
-be half outside is both stretches together.
+A window ends with its event, before it, or some time earlier. In the last case its end may lie in a bucket too, and the
+uncertain part is both stretches together.
 
-A window of the last events begins with the first of so many that count; where that lies in a bucket, the bucket may be
-half outside.
+A window of the last N events begins with the first of the N that count; if that one lies in a bucket, the bucket may be
+partly outside.
 
-Edges move forward with the events, in amortised O(1); what a stretch holds is added up once, not for every event.
+Edges move forward with the events, in amortised O(1); a stretch is added up once, not for every event.
 """
 
 from typing import NamedTuple
@@ -34,16 +34,16 @@ UNKNOWN = -1
 
 
 class Edges(NamedTuple):
-    """Where the windows of the event at hand begin: arrays of shape `(windows,)` where nothing else is said."""
+    """The edges of the current event's windows: arrays of shape `(windows,)` unless said otherwise."""
 
     start: Int64s  # int64, the first cell of the stretch
     end: Int64s  # int64, the cell after it
     inside: Int64s  # int64, the first cell that is surely inside the window
     last: Int64s  # int64, the cell after the last that is surely inside
     is_uncertain: Flags  # bool, whether a part of the stretch may be inside too
-    width_ms: Int64s  # int64, width of the bucket that the edge falls into, where it is uncertain
-    covered_ms: Int64s  # int64, how much of that the window covers
-    seen_start: Int64s  # int64, stretch for which the following holds; UNKNOWN for none
+    width_ms: Int64s  # int64, width of the bucket that an uncertain edge falls into
+    covered_ms: Int64s  # int64, how much of that width the window covers
+    seen_start: Int64s  # int64, the stretch to which the following fields belong; UNKNOWN for none
     seen_end: Int64s  # int64
     event_count: Int64s  # int64, events in the stretch
     first_ms: Int64s  # int64, time of its first event
@@ -52,12 +52,12 @@ class Edges(NamedTuple):
     plus: Int64s  # int64 `(2, columns, windows)`, sum of positive values, a normal pair
     minus: Int64s  # int64 `(2, columns, windows)`, sum of negative values without its sign
     nulls: Int64s  # int64 `(columns, windows)`, events without a value
-    # int64 `(1,)`, how often other cells than a new last one have changed, or another timeline was begun
+    # int64 `(1,)`, how often cells other than a new last one have changed, or another timeline was begun
     changes: Int64s
-    # int64, the first time that counts since the window was reset; FROM_THE_BEGINNING where it never was
+    # int64, from when events count since the window was reset; FROM_THE_BEGINNING if it never was
     from_ms: Int64s
-    # int64 each, of windows of sessions: where the session of the latest event begins that was looked at, the cell of
-    # that event, and what `changes` was then
+    # int64 each, for windows of sessions: the first cell of the latest known session, the cell of the event for which
+    # it was found, and `changes` at that time
     session_start: Int64s
     session_own: Int64s
     session_changes: Int64s
@@ -65,7 +65,7 @@ class Edges(NamedTuple):
 
 @allocating
 def new_edges(windows, columns):
-    """Make room for the edges of so many windows over so many measures; see `begin`."""
+    """Allocate edges of this many windows over this many measures; see `begin`."""
     return Edges(
         np.zeros(windows, np.int64),
         np.zeros(windows, np.int64),
@@ -93,14 +93,14 @@ def new_edges(windows, columns):
 
 @inlined
 def forget_stretches(edges: Edges) -> None:
-    """Add up stretches again: some cell before the newest has changed."""
+    """Invalidate the sums of stretches, as some cell before the newest has changed."""
     edges.seen_start[:] = UNKNOWN
     edges.changes[0] += 1
 
 
 @inlined
 def begin(edges: Edges) -> None:
-    """Stand at the beginning of another timeline."""
+    """Begin another timeline."""
     edges.start[:] = 0
     edges.end[:] = 0
     forget_stretches(edges)
@@ -117,7 +117,7 @@ def make_way(edges: Edges, cell) -> None:
 
 @inlined
 def _moved(cell, timeline: Timeline, times_ms, time_ms):
-    """Return the first cell whose time is `time_ms` or later, found from a cell near it."""
+    """Return the first cell whose time is `time_ms` or later, searching from a nearby cell."""
     size = timeline.size[0]
     cell = min(cell, size)
     while cell > 0 and times_ms[cell - 1] >= time_ms:
@@ -129,7 +129,7 @@ def _moved(cell, timeline: Timeline, times_ms, time_ms):
 
 @inlined
 def begin_of(windows: Windows, window, time_ms):
-    """Return the first time that the window of an event of a time holds."""
+    """Return the first time inside the window of an event at `time_ms`."""
     edge_ms = time_ms - windows.reach_ms[window]
     if windows.back[window] > 0:
         return step_begin(windows, window, step_at(windows, window, time_ms) - windows.back[window])
@@ -148,7 +148,7 @@ def step_at(windows: Windows, window, time_ms):
 
 @inlined
 def step_begin(windows: Windows, window, step):
-    """Return when a day or step begins; of a day before those that are known, when the first of these does."""
+    """Return when a day or step begins; for a day before the known ones, when the first known one does."""
     if windows.step_ms[window] > 0:
         return step * windows.step_ms[window]
     return windows.period_ms[windows.period_from[window] + max(step, np.int64(0))]
@@ -156,14 +156,14 @@ def step_begin(windows: Windows, window, step):
 
 @leaf
 def _period_start(windows: Windows, window, time_ms):
-    """Return the last beginning of a period that is not after a time; FROM_THE_BEGINNING where none is known."""
+    """Return when the period that contains a time begins; FROM_THE_BEGINNING if unknown."""
     low = _periods_begun(windows, window, time_ms)
     return windows.period_ms[low - 1] if low > windows.period_from[window] else np.int64(FROM_THE_BEGINNING)
 
 
 @inlined
 def _periods_begun(windows: Windows, window, time_ms):
-    """Return the index behind that of the last period that begins at a time, or before."""
+    """Return the index after that of the last period that begins at or before a time."""
     low, high = windows.period_from[window], windows.period_end[window]
     while low < high:
         middle = (low + high) // 2
@@ -180,8 +180,8 @@ def find_edges(
 ) -> None:
     """Set the edges of all windows for an event, from those of the event before.
 
-    `own` is the event's cell, and `after` the cell after all of its time: where that is none, edges move along, else
-    they are searched. An event that only asks is not there, and `own` is the cell after its time too. `borders` are
+    `own` is the event's cell, and `after` the first cell later than it: at the end of the timeline edges move along,
+    otherwise they are searched. An event that only asks is not `is_there`, and its `own` equals `after`. `borders` are
     those of the tiers at the key's clock.
     """
     is_last = after == timeline.size[0]
@@ -221,7 +221,7 @@ def find_edges(
 
 @inlined
 def _settle(edges: Edges, window, timeline: Timeline, edge_ms, width_ms) -> None:
-    """Decide what of the stretch is inside the window."""
+    """Decide whether all, none or an uncertain part of the stretch is inside the window."""
     start, end = edges.start[window], edges.end[window]
     edges.inside[window] = end
     edges.is_uncertain[window] = False
@@ -245,7 +245,7 @@ def _settle(edges: Edges, window, timeline: Timeline, edge_ms, width_ms) -> None
 
 @leaf
 def _end_earlier(edges: Edges, window, timeline: Timeline, end_ms, tiers: Tiers, borders) -> None:
-    """Let a window whose beginning is found hold nothing after a time, which is earlier than its event's."""
+    """End a window, whose beginning is set, at a time earlier than its event's."""
     width_ms = width_at(tiers, borders, end_ms)
     begin_ms = end_ms if width_ms == 1 else floor_to(end_ms, width_ms)
     start = max(np.int64(first_ending_at_or_after(timeline, begin_ms)), edges.inside[window])
@@ -289,9 +289,9 @@ def counted_at_edge(edges: Edges, counted, window):
 
 @leaf
 def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, column):
-    """Return how many events a feature surely counts where its window stands, and how many more it may.
+    """Return how many events of its window a feature surely counts, and how many more it may count.
 
-    Of a column those that have a value there; of NO_COLUMN all.
+    These are the events with a value in `column`; all for NO_COLUMN.
     """
     window, counted = features.window[feature], features.counted[feature]
     inside, end, maybe = edges.inside[window], edges.last[window], np.int64(0)
@@ -306,9 +306,9 @@ def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, featur
 
 @leaf
 def _begin_with_session(edges: Edges, window, timeline: Timeline, gap_ms, own, is_there, time_ms) -> None:
-    """Let a window begin no earlier than the session of its event. Cost: amortised O(1) while events are in order.
+    """Begin a window no earlier than the session of its event. Cost: amortised O(1) while events are in order.
 
-    Where a cell of several events is met, the session may begin in it, or before.
+    If the search meets a cell of several events, the session may begin in it or before.
     """
     first, known, inside = own, own + 1, edges.inside[window]
     if edges.session_changes[window] == edges.changes[0] and edges.session_own[window] < own + is_there:
@@ -340,7 +340,7 @@ def _begin_with_session(edges: Edges, window, timeline: Timeline, gap_ms, own, i
 
 @leaf
 def _keep_last(edges: Edges, window, timeline: Timeline, most, counted) -> None:
-    """Let a window hold no more events that count than so many, its last ones. Cost: O(log cells)."""
+    """Reduce a window to its last `most` events that count. Cost: O(log cells)."""
     first, end = edges.inside[window], edges.last[window]
     low, high = first, end
     while low < high:
@@ -364,9 +364,9 @@ def _keep_last(edges: Edges, window, timeline: Timeline, most, counted) -> None:
 
 @leaf
 def find_border(timeline: Timeline, edge_ms, tiers: Tiers, borders):
-    """Return the cells before and from which on all lies surely before a time, and not before it.
+    """Return two cells: all before the first lies before a time, and all from the second on does not.
 
-    What lies between them may be on either side. Which that is follows from the key's clock, as for edges of windows.
+    The cells between may be on either side. As for edges, which ones they are depends on the key's clock alone.
     """
     width_ms = width_at(tiers, borders, edge_ms)
     bucket_ms = floor_to(edge_ms, width_ms)
@@ -381,7 +381,7 @@ def find_border(timeline: Timeline, edge_ms, tiers: Tiers, borders):
 
 @leaf
 def hold_between(edges: Edges, window, timeline: Timeline, low, high, next_low, next_high) -> None:
-    """Let a window hold what lies between two borders of `find_border`."""
+    """Set a window to the cells between two borders from `find_border`."""
     edges.inside[window] = high
     edges.last[window] = max(next_low, high)
     edges.is_uncertain[window] = low < high or next_low < next_high

@@ -52,14 +52,14 @@ def read_number(text: str) -> Decimal:
 
 
 def whole_digits(number: Decimal) -> int:
-    """Return how many digits stand before the point; 0 or less for a fraction that begins with zeros."""
+    """Return the number of digits before the point; 0 or less for a fraction that begins with zeros."""
     return number.adjusted() + 1 if number else 0
 
 
 def integer_at(number: Decimal, places: int, rounding: str) -> tuple[int, bool]:
-    """Return a number times `10**places` as an integer, rounded as `decimal` names it, and whether that is exact.
+    """Return a number times `10**places` as an integer, in a rounding mode of `decimal`, and whether that is exact.
 
-    The number has to be small enough to be computed with; see `whole_digits`.
+    Check with `whole_digits` first that the number is small enough.
     """
     scaled = _EXACT.scaleb(number, places)
     integer = scaled.to_integral_value(rounding, _EXACT)
@@ -71,7 +71,7 @@ def _shown(text: str) -> str:
 
 
 def to_scaled(text: str, scale: int) -> int:
-    """Turn decimal text of any length into an integer count of `10**-scale`.
+    """Convert decimal text of any length to an integer in units of `10**-scale`.
 
     Raises:
         ValueError: not a number, more digits after the point than `scale`, or beyond 64 bits.
@@ -80,7 +80,7 @@ def to_scaled(text: str, scale: int) -> int:
 
 
 def to_rounded(text: str, scale: int) -> tuple[int, bool]:
-    """Turn decimal text as `to_scaled` does, rounded half-even where it has more digits after the point than `scale`.
+    """Convert decimal text as `to_scaled` does, but round half-even if it has more digits after the point than `scale`.
 
     Returns:
         The integer, and whether it was rounded.
@@ -115,14 +115,14 @@ def format_scaled(scaled: int, scale: int) -> str:
 
 
 def half_to_even(dividend: int, divisor: int) -> int:
-    """Divide integers of any size, rounded to an integer."""
+    """Divide integers of any size, rounded half to even."""
     whole, rest = divmod(dividend, divisor)
     twice = 2 * abs(rest) - abs(divisor)
     return whole + (twice > 0 or (twice == 0 and whole % 2 == 1))
 
 
 def finite_decimal(written: Any) -> Decimal | None:
-    """Return a number as somebody has written it; None of what is no finite number."""
+    """Return a finite number as it was written; None for anything else."""
     if not isinstance(written, str | int | float | Decimal) or isinstance(written, bool):
         return None
     try:
@@ -133,7 +133,7 @@ def finite_decimal(written: Any) -> Decimal | None:
 
 
 def readable(value: Decimal | str) -> str:
-    """Write a value without the zeros that pad it in its column, with separated thousands."""
+    """Write a value with separated thousands and without the zeros that pad its column."""
     number = Decimal(value)
     whole, _, digits = format(number, "f").partition(".")
     kept = digits.rstrip("0")
@@ -142,7 +142,7 @@ def readable(value: Decimal | str) -> str:
 
 
 def decimal_text(number: Fraction, digits: int) -> str:
-    """Write a number with so many digits after the point."""
+    """Write a number with this many digits after the point."""
     return f"{float(number):,.{digits}f}"
 
 
@@ -153,16 +153,16 @@ def short_decimal_text(number: Fraction) -> str:
 
 
 def percent_text(share: Fraction | float | None) -> str:
-    """Write a share with a digit after the point; nothing where there is none."""
+    """Write a share in per cent with a digit after the point; empty for None."""
     return "" if share is None else f"{float(share):.1%}".replace("%", " %")
 
 
 def short_percent_text(share: float) -> str:
-    """Write a share with a digit after the point where that may matter, near none and near all."""
+    """Write a share in per cent, with a digit after the point only where it matters, near 0 and near 100."""
     text = f"{share * 100:.{0 if 0.2 <= share <= 0.99 else 1}f}".removesuffix(".0")
     return f"{text} %"
 
 
 def money_text(amount: Decimal | None) -> str:
-    """Write an amount; nothing where there is none."""
+    """Write an amount; empty for None."""
     return "" if amount is None else f"{amount:,f}"

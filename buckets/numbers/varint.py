@@ -104,7 +104,7 @@ _CRC_OF_BYTE: Final = np.array([zlib.crc32(bytes([byte])) ^ zlib.crc32(b"\0") fo
 
 @leaf
 def crc32(data, begin, end, before):
-    """Return the CRC-32 of bytes `[begin, end)` behind others, whose CRC-32 is `before`; 0 for none."""
+    """Return the CRC-32 of bytes `[begin, end)` that follow others with CRC-32 `before`, 0 for none."""
     crc = np.uint32(before ^ 0xFFFFFFFF)
     for at in range(begin, end):
         crc = _CRC_OF_BYTE[(crc ^ data[at]) & 0xFF] ^ (crc >> 8)

@@ -1,7 +1,7 @@
-"""Sums beyond 64 bits: pairs `(high, low)` that mean `high * 2**32 + low`; averages of them, and decimals of Arrow.
+"""Sums beyond 64 bits: pairs `(high, low)` that mean `high * 2**32 + low`; their averages, and Arrow decimals.
 
-A pair is *normal* when `0 <= low < 2**32`. Sums of pairs, member by member, stay exact for 2**31 summands and more; a
-sum that does not fit 64 bits is noticed, never wrapped.
+A pair is *normal* if `0 <= low < 2**32`. Adding pairs member by member stays exact for at least 2**31 summands; a sum
+that does not fit 64 bits is detected, and never wraps.
 """
 
 from typing import Any, Final
@@ -20,7 +20,7 @@ LOW_MASK: Final = 2**32 - 1
 
 @inlined
 def join(high, low):
-    """Return the number that a pair means, and whether it fits 64 bits; where it does not, the number is 0."""
+    """Return the number of a pair, and whether it fits 64 bits; the number is 0 if it does not."""
     high += low >> LOW_BITS
     if high < -(2**31) or high >= 2**31:
         return np.int64(0), False
@@ -29,7 +29,7 @@ def join(high, low):
 
 @leaf
 def join_within(high, low):
-    """Return the number that a pair means, or the nearest one that fits 64 bits."""
+    """Return the number of a pair, or the nearest one that fits 64 bits."""
     number, fits = join(high, low)
     if fits:
         return number
@@ -38,7 +38,7 @@ def join_within(high, low):
 
 @leaf
 def is_negative(high, low):
-    """Return whether the number that a pair means is below 0."""
+    """Return whether the number of a pair is below 0."""
     return high + (low >> LOW_BITS) < 0
 
 
@@ -77,9 +77,9 @@ def times(number, factor):
 
 @leaf
 def quotient(high, low, count):
-    """Return a sum, as a pair, divided by a count of 1 to 2**31 - 1: whole, rounded down, and rest.
+    """Divide a pair by a count of 1 to 2**31 - 1; return the whole, rounded down, and the rest.
 
-    Where it does not fit 64 bits, it is the nearest whole that does, and no rest.
+    If the quotient does not fit 64 bits, return the nearest whole that does, and rest 0.
     """
     quotient_high, quotient_low, rest = divide(high, low, count)
     whole, fits = join(quotient_high, quotient_low)
@@ -90,7 +90,7 @@ def quotient(high, low, count):
 
 @inlined
 def rounded(whole, rest, count):
-    """Return a quotient, rounded half-even to millionths: whole, rounded down, and millionths, 0 to 999,999."""
+    """Round a quotient half-even to millionths; return its whole, rounded down, and millionths, 0 to 999,999."""
     scaled_rest = rest * AVERAGE_FACTOR
     micro = scaled_rest // count
     twice = 2 * (scaled_rest - micro * count)
@@ -109,9 +109,9 @@ def is_less(whole, rest, count, other_whole, other_rest, other_count):
 
 @leaf
 def side_of_digits(rest, count, digits, rule):
-    """Return whether a quotient is below a limit of the same whole (-1), equal (0) or above (1).
+    """Compare a quotient with a limit that has the same whole: -1 below, 0 equal, 1 above.
 
-    `digits` are the digits of all limits after the point, int64 `(rules, DIGIT_BLOCKS)`.
+    `digits` are all limits' digits after the point, int64 `(rules, DIGIT_BLOCKS)`.
     """
     for block in range(digits.shape[1]):
         scaled_rest = rest * DIGIT_BLOCK
@@ -122,7 +122,7 @@ def side_of_digits(rest, count, digits, rule):
     return 1 if rest > 0 else 0
 
 
-MOST_DIGITS = 38  # The digits that a decimal of 128 bits has room for, whatever they are
+MOST_DIGITS = 38  # The number of digits that always fit into a decimal of 128 bits
 _HALF = np.uint64(0xFFFFFFFF)
 _BITS = np.uint64(32)
 
@@ -157,7 +157,7 @@ def decimals(
     factor: Int64s,
     kind: pa.Decimal128Type,
 ) -> pa.Array:
-    """Make decimals of one type of values.
+    """Build an Arrow decimal array from wholes and millionths.
 
     Args:
         whole: int64 `(rows,)`, scaled units.
@@ -170,15 +170,15 @@ def decimals(
 
 
 def decimals_of(scaled: npt.NDArray[Any], valid: Flags | None, kind: pa.Decimal128Type) -> pa.Array:
-    """Make decimals of one type of scaled integers.
+    """Build an Arrow decimal array from scaled integers.
 
     Args:
         scaled: `(rows,)`, int64, or Python integers.
-        valid: bool `(rows,)`, which are not NULL; None where none is.
+        valid: bool `(rows,)`, which are not NULL; None if no row is NULL.
         kind: the decimal type, with the scale of the integers.
 
     Raises:
-        OverflowError: an integer has more digits than the type has room for.
+        OverflowError: an integer has more digits than the type can hold.
     """
     mask = None if valid is None or valid.all() else valid
     bits = None if mask is None else pa.py_buffer(np.packbits(mask, bitorder="little"))

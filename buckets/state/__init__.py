@@ -1,5 +1,5 @@
-"""A shard's state between the scorer and the store: what a batch changes lies in a log, what was used lately in memory.
+"""A shard's state between the scorer and the store: a log of changes, and a cache of recently used entries.
 
-Here live the layer that stands before the entries of a shard, its log, its cache, and their bounds. Nothing here knows
-Spark, files, or what the entries hold.
+It has the layer in front of a shard's store, its log, its cache, and their bounds. Nothing here knows Spark, files, or
+the content of entries.
 """

@@ -1,19 +1,18 @@
-"""The layer between the scorer and the store: a batch pays for what it does, not for every key that it touches.
+"""The layer between the scorer and the store: a batch pays for its changes, not for every key that it touches.
 
-An entry of the store is read and written through a socket, which costs more than all that is computed for an event. So
-a batch reads from a cache in memory, which lives on between batches, and writes what it has changed
-as a few entries of many pairs each: *segments* of a log that is part of the state. When the log has become too long,
-what is in its oldest segments, and has not changed since, goes to the store pair by pair, about as many pairs a batch
-as the batch has changed.
+Reading or writing an entry of the store goes through a socket, which costs more than scoring an event. So a batch reads
+from a cache in memory, which survives between batches, and writes its changes as a few entries with many pairs each:
+*segments* of a log that is part of the state. When the log becomes too long, pairs of its oldest segments that have not
+changed since move to the store one by one, about as many in a batch as it has changed.
 
-All that is in the log is in the cache too. So what the cache does not know is asked of the store.
+Everything in the log is in the cache too. So a key that the cache does not know is read from the store.
 
-A cache may be used if the stamp that it remembers is that of the manifest (`live_log`): it has followed the
-state to the batch before. If the stamp is one of the last few, another machine has had the shard since, and the
-segments from there on bring the cache up to date. Otherwise it is thrown away, and the live segments are read. So after
-a failure, a repeated attempt or on another machine a cache is slow at worst, and never wrong.
+A cache is valid if its stamp is that of the manifest (`live_log`): it has followed the state up to the previous batch.
+If its stamp is one of the last few, another machine had the shard in between, and the segments written since then bring
+the cache up to date. Otherwise the cache is dropped, and all live segments are read. So after a failure, for a repeated
+attempt or on another machine, a cache is slow at worst, and never wrong.
 
-Memory is bounded by the length of the log and the size of the cache, both for whoever shares the caches.
+The length of the log and the size of the cache bound the memory, for all shards that share the caches together.
 """
 
 import secrets
@@ -27,7 +26,7 @@ from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_
 from buckets.state.live_log import Caches, LogManifest, ShardCache
 
 HISTORY = 16  # How many batches a cache may be behind
-READ_AT_ONCE = 32  # How many segments are read before they are taken in: memory for all of them would be needed else
+READ_AT_ONCE = 32  # How many segments are read before they are taken in, which bounds memory
 SPARE_MOVES = 64
 _NUMBER_BYTES = 8
 _RANDOM_TEXT = partial(secrets.token_hex, 8)
@@ -35,16 +34,16 @@ _RANDOM_TEXT = partial(secrets.token_hex, 8)
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much memory the caches of shards may take."""
+    """Bounds on the memory of the caches of shards."""
 
-    # how much memory the entries of a shard's log may take, before the oldest go to the store one by one
+    # the most memory for the entries of a shard's log; beyond it, the oldest move to the store one by one
     log_bytes: int
-    cache_bytes: int  # how much memory what is remembered of a shard besides its log may take
-    shards: int  # of how many shards something is remembered
+    cache_bytes: int  # the most memory for other cached entries of a shard
+    shards: int  # the most shards that have a cache
 
     @classmethod
     def of_each(cls, log_bytes: int, cache_bytes: int, shards: int) -> "Bounds":
-        """Divide bounds of all shards together among them."""
+        """Divide the bounds of all shards together among the shards."""
         return cls(log_bytes // shards, cache_bytes // shards, shards)
 
 
@@ -70,12 +69,12 @@ class Layer(InColumns):
         bounds: Bounds,
         new_text: Callable[[], str] = _RANDOM_TEXT,
     ) -> None:
-        """Read nothing yet of all entries of the shard; `new_text` makes stamps, no two of which are ever the same."""
+        """Begin without reading the shard's entries; `new_text` makes stamps, which must be unique."""
         self._store, self._caches, self._bounds, self._new_text = store, caches, bounds, new_text
         self._opened: tuple[ShardCache, LogManifest] | None = None
 
     def read(self, keys: ByteStrings) -> ByteStrings:
-        """Return the values of keys; empty where there is none."""
+        """Return the values of keys; empty for a missing key."""
         cache, _ = self._open()
         values, unknown = cache.find(keys)
         if not len(unknown):
@@ -85,11 +84,11 @@ class Layer(InColumns):
         return cache.find(keys)[0]
 
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
-        """Keep values; empty ones hold nothing."""
+        """Store entries; an empty value removes its key."""
         self._open()[0].change(keys, values)
 
     def remove(self, keys: ByteStrings) -> None:
-        """Forget keys."""
+        """Remove keys."""
         self.write(keys, ByteStrings.empties(keys.size))
 
     def list_keys(self) -> list[bytes]:
@@ -103,7 +102,7 @@ class Layer(InColumns):
         return list(held)
 
     def commit(self) -> ShardMemory | None:
-        """Write what has changed, and keep the cache for the next batch; returns how large it is, None if not used."""
+        """Write the changes, and keep the cache for the next batch; returns its size, None if it was not used."""
         if self._opened is None:
             return None
         cache, before = self._opened
@@ -135,7 +134,7 @@ class Layer(InColumns):
         return self._opened
 
     def _followed(self, manifest: LogManifest) -> ShardCache:
-        """Return the cache of a shard, as of its manifest."""
+        """Return the shard's cache, brought up to its manifest."""
         known = self._caches.take(manifest.lineage, manifest.useful_stamps)
         if known is not None and known.stamp == manifest.stamp:
             return known

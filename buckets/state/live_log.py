@@ -1,7 +1,7 @@
-"""The log of a shard as its cache knows it: live segments, which entries' keys each holds, and the cache itself.
+"""The log of a shard in memory: its live segments, the entries in each of them, and the cache.
 
-Segments are numbered one after the other. The newest is written again while it is small, the oldest goes first. So
-what they hold lies one behind the other in an array, in the memory of the arena.
+Segments are numbered consecutively. The newest is rewritten while it is small, and the oldest is dropped first. So
+their entries are consecutive in one array, in the memory of the arena.
 """
 
 import json
@@ -21,7 +21,7 @@ from buckets.engine.storage.key import ArenaMemory, MemoryPart, PrivateMemory
 from buckets.errors import BucketsError
 
 HELD, SEGMENTS = MemoryPart("held", np.int32), MemoryPart("segments", np.int64, 2)
-_ENDS, _BYTES = range(2)  # The columns of a segment: where what it holds ends, and how large it is
+_ENDS, _BYTES = range(2)  # The columns of a segment: where its entries end, and its size in bytes
 _FEWEST = 64
 
 
@@ -34,7 +34,7 @@ class LiveLog:
     """
 
     def __init__(self, memory: ArenaMemory, numbers: tuple[int, ...] = (0, 0, 0, 0)) -> None:
-        """Begin without any, or go on with what lies in a memory."""
+        """Begin without segments, or resume from `memory` and `numbers`."""
         self._memory = memory
         self.first, self.next, self._row, self._begun = numbers
         rows = self._row_of(self.next)
@@ -43,24 +43,24 @@ class LiveLog:
         self._held = memory.grow(HELD, end, max(end, _FEWEST))
 
     def numbers(self) -> tuple[int, ...]:
-        """Return what it is besides its arrays."""
+        """Return its state besides its arrays."""
         return self.first, self.next, self._row, self._begun
 
     @property
     def size_bytes(self) -> int:
-        """How large all segments are together."""
+        """The bytes of all segments."""
         return int(self._segments[self._row : self._row_of(self.next), _BYTES].sum())
 
     def bytes_of(self, number: int) -> int:
-        """Return how large a segment is."""
+        """Return the bytes of a segment."""
         return int(self._segments[self._row_of(number), _BYTES])
 
     def held_by(self, number: int) -> Int64s:
-        """Return the entries whose keys a segment holds, also such that a later one has replaced."""
+        """Return the entries of a segment, including those that a later one has replaced."""
         return self._held[self._begin_of(number) : self._segments[self._row_of(number), _ENDS]].astype(np.int64)
 
     def write(self, number: int, entries: Int64s, size_bytes: int) -> None:
-        """Let a segment hold entries: a new one, or the newest again."""
+        """Record the entries of a segment: the next new one, or the newest again."""
         if self.first == self.next:
             self.first = self.next = number
         assert self.next - 1 <= number <= self.next
@@ -73,7 +73,7 @@ class LiveLog:
         self.next = number + 1
 
     def drop_first(self) -> None:
-        """Let go of the oldest segment; what is left moves to the front when it is the smaller part."""
+        """Drop the oldest segment; the rest moves to the front once it is less than half of the array."""
         self._begun = int(self._segments[self._row, _ENDS])
         self._row += 1
         self.first += 1
@@ -85,7 +85,7 @@ class LiveLog:
             self._row = self._begun = 0
 
     def follow(self, moved: npt.NDArray[np.int32]) -> None:
-        """Take in where entries have moved to: by entry, ABSENT where it is gone."""
+        """Renumber entries after a compaction: `moved` has the new index of each, ABSENT for one that is gone."""
         rows, end = self._row_of(self.next), self._begin_of(self.next)
         held = moved[self._held[self._begun : end]]
         lives = held != ABSENT
@@ -101,7 +101,7 @@ class LiveLog:
         return self._row + number - self.first
 
     def _begin_of(self, number: int) -> int:
-        """Return where what a segment holds begins."""
+        """Return where the entries of a segment begin."""
         return int(self._segments[self._row_of(number) - 1, _ENDS]) if number > self.first else self._begun
 
 
@@ -110,13 +110,13 @@ MANIFEST_VERSION = 1
 
 @dataclass(frozen=True)
 class LogManifest:
-    """What a shard's log is, after a batch."""
+    """The description of a shard's log after a batch."""
 
-    lineage: str  # the shard's, random; copies of a checkpoint share it, until their stamps part
+    lineage: str  # the shard's random id; copies of a checkpoint share it, until their stamps differ
     first: int  # the number of the oldest live segment
     next: int  # the number of the next new one
-    is_whole: bool  # whether the log holds all there is, so that nothing has to be asked of the store
-    # the last stamps, oldest first, each with the segment from which all that came after it can be read
+    is_whole: bool  # whether the log holds every entry, so that the store need not be read
+    # the last stamps, oldest first, each with the segment from which all later changes can be read
     history: tuple[tuple[str, int], ...]
 
     @property
@@ -126,11 +126,11 @@ class LogManifest:
 
     @property
     def useful_stamps(self) -> list[str]:
-        """The stamps with which a cache can be brought up to date, the newest last."""
+        """The stamps from which a cache can be brought up to date, newest last."""
         return [stamp for stamp, segment in self.history if segment >= self.first]
 
     def resumes_at(self, stamp: str) -> int:
-        """Return the segment from which a cache of a useful stamp is brought up to date."""
+        """Return the segment from which a cache with a useful stamp has to read."""
         return dict(self.history)[stamp]
 
     def encode(self) -> bytes:
@@ -162,14 +162,14 @@ _HEADER = struct.Struct("<BI")
 
 
 def encode_segment(keys: ByteStrings, values: ByteStrings) -> bytes:
-    """Write entries as a segment."""
+    """Encode entries as a segment."""
     lengths = np.concatenate([keys.lengths, values.lengths]).astype("<u4")
     header = _HEADER.pack(SEGMENT_VERSION, keys.size)
     return b"".join((header, lengths.tobytes(), keys.data.tobytes(), values.data.tobytes()))
 
 
 def decode_segment(data: bytes) -> tuple[ByteStrings, ByteStrings]:
-    """Read the keys and values of a segment.
+    """Decode the keys and values of a segment.
 
     Raises:
         BucketsError: a later release wrote it.
@@ -188,7 +188,7 @@ def decode_segment(data: bytes) -> tuple[ByteStrings, ByteStrings]:
 
 
 def cut_into_segments(keys: ByteStrings, values: ByteStrings, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut keys and values into runs of about so many bytes, each from one index to another; an entry is never cut."""
+    """Cut entries into ranges `[begin, end)` of about `most_bytes` each; an entry is never divided."""
     ends = np.cumsum(keys.lengths + values.lengths + 2 * LENGTH_BYTES)
     begun, before = 0, 0
     while begun < keys.size:
@@ -197,40 +197,40 @@ def cut_into_segments(keys: ByteStrings, values: ByteStrings, most_bytes: int) -
         begun, before = end, ends[end - 1]
 
 
-SEGMENT_BYTES = 1 << 18  # About how large a segment becomes at the most: a larger value costs the JVM more a byte
-OPEN_BYTES = 1 << 14  # The last segment is written again, with what the next batch changes, until it is so large
-_PLACES = 1 << 30  # Places of entries are numbers of segments modulo that: far fewer are live at a time
+SEGMENT_BYTES = 1 << 18  # About the largest size of a segment: larger values cost the JVM more per byte
+OPEN_BYTES = 1 << 14  # Below this size, the last segment is rewritten with the changes of the next batch
+_PLACES = 1 << 30  # Places of entries are segment numbers modulo this; far fewer are live at a time
 
 
 @dataclass(frozen=True)
 class CacheNumbers:
-    """What a cache is besides its arrays."""
+    """The state of a cache besides its arrays."""
 
     lineage: str  # of the shard
-    is_complete: bool  # whether a key that is not known here is not in the store either
-    stamp: str  # of the batch after which all this is right
-    moved: int  # how many entries of the oldest segment have gone to the store
+    is_complete: bool  # whether a key that is unknown here is not in the store either
+    stamp: str  # of the batch to whose state it corresponds
+    moved: int  # how many entries of the oldest segment have moved to the store
     arena: ArenaNumbers  # the numbers of the arena
-    log: tuple[int, ...]  # those of the live segments
+    log: tuple[int, ...]  # the numbers of the live segments
 
 
 class ShardCache:
-    """What is known of a shard: all of its log, and some of what the store holds besides.
+    """The cache of a shard: its whole log, and some other entries of the store.
 
     The place of an entry in the arena is the number of the segment that has its newest value.
 
-    Attributes are as in `CacheNumbers`; `memory` is where the arrays of the arena and the log lie.
+    Attributes are as in `CacheNumbers`; `memory` holds the arrays of the arena and the log.
     """
 
     def __init__(self, lineage: str, is_complete: bool = False, memory: ArenaMemory | None = None) -> None:
-        """Begin without knowing anything."""
+        """Begin empty."""
         self.lineage, self.is_complete, self.stamp = lineage, is_complete, ""
         self.memory = memory or PrivateMemory()
         self.arena, self.log, self._moved = Arena(self.memory), LiveLog(self.memory), 0
 
     @classmethod
     def resumed(cls, memory: ArenaMemory, numbers: CacheNumbers) -> "ShardCache":
-        """Return the cache that lies in a memory."""
+        """Resume the cache in `memory`."""
         cache = cls.__new__(cls)
         cache.lineage, cache.is_complete, cache.stamp = numbers.lineage, numbers.is_complete, numbers.stamp
         cache.memory, cache._moved = memory, numbers.moved
@@ -238,14 +238,14 @@ class ShardCache:
         return cache
 
     def numbers(self) -> CacheNumbers:
-        """Return what it is besides its arrays."""
+        """Return its state besides its arrays."""
         return CacheNumbers(
             self.lineage, self.is_complete, self.stamp, self._moved, self.arena.numbers(), self.log.numbers()
         )
 
     @property
     def resumes_at(self) -> int:
-        """The segment from which all that later batches change can be read."""
+        """The segment from which the changes of all later batches can be read."""
         return self.log.next - 1 if self._is_open() else self.log.next
 
     def _is_open(self) -> bool:
@@ -254,17 +254,17 @@ class ShardCache:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def find(self, keys: ByteStrings) -> tuple[ByteStrings, Int64s]:
-        """Look keys up: their values, and the indexes of keys that the store must be asked for."""
+        """Look keys up; return their values, and the indices of keys that have to be read from the store."""
         entries = self.arena.find(keys)
         unknown = np.empty(0, np.int64) if self.is_complete else np.flatnonzero(entries == ABSENT)
         return self.arena.values_of(entries), unknown
 
     def remember(self, keys: ByteStrings, values: ByteStrings) -> None:
-        """Remember what the store holds."""
+        """Add entries that were read from the store."""
         self.arena.put(keys, values, STORED)
 
     def bound(self, most_bytes: int) -> None:
-        """Forget what was not used lately, and let go of dead memory."""
+        """Forget entries that were not used lately if they take too much memory, and release dead memory."""
         if forgets := self.arena.used_bytes > most_bytes // 2:
             self.is_complete = not self.arena.begin_epoch() and self.is_complete
         if forgets or self.arena.is_half_dead():
@@ -274,7 +274,7 @@ class ShardCache:
     # --- following the log of others --------------------------------------------------------------------------
 
     def learn(self, segments: Iterable[tuple[int, bytes]]) -> None:
-        """Take in segments that others have written, one after the other; there is room for all before the first."""
+        """Take in consecutive segments that others have written, after reserving room for all of them."""
         decoded = [(number, *decode_segment(data), len(data)) for number, data in segments]
         entries = sum(keys.size for _, keys, _, _ in decoded)
         self.arena.reserve(entries, sum(size_bytes for *_, size_bytes in decoded))
@@ -282,7 +282,7 @@ class ShardCache:
             self.log.write(number, self.arena.put(keys, values, number % _PLACES), size_bytes)
 
     def let_go(self, first: int) -> None:
-        """Let go of the segments before one that is still live."""
+        """Drop the segments before `first`."""
         while self.log.first < first:
             self._drop_first()
         self._moved = 0
@@ -290,14 +290,14 @@ class ShardCache:
     # --- what a batch changes ---------------------------------------------------------------------------------
 
     def change(self, keys: ByteStrings, values: ByteStrings) -> None:
-        """Let what the running batch changes count at once; `append` writes it. Empty values hold nothing."""
+        """Apply changes of the running batch, which `append` writes; an empty value removes its key."""
         self.arena.put(keys, values, PENDING)
 
     def append(self) -> list[tuple[int, bytes]]:
-        """Write into the log what the running batch has changed.
+        """Append the changes of the running batch to the log.
 
         Returns:
-            Segments with their numbers, to be put into the state; the first may be one that is there already.
+            Segments with their numbers, to be put into the state; the first may replace an existing one.
         """
         number, entries, written = self.log.next, self.arena.changed, []
         if self._is_open():
@@ -314,12 +314,12 @@ class ShardCache:
         return written
 
     def move_oldest(self, most: int, log_bytes: int) -> tuple[list[tuple[bytes, bytes]], list[bytes], list[int]]:
-        """Take up to `most` entries of the oldest segments that nothing has replaced, where the log is too long.
+        """Move live entries of the oldest segments to the store while the log is too long; look at `most` entries.
 
-        Its newest values may take `log_bytes` of memory; with those that were replaced it may have twice that.
+        The log's newest values may take `log_bytes` of memory, and its segments, with replaced values, twice that.
 
         Returns:
-            Keys and values for the store, keys that hold nothing, and the numbers of segments without live data.
+            Keys and values for the store, keys to remove from it, and the numbers of segments without live entries.
         """
         puts, removes, emptied = list[tuple[bytes, bytes]](), list[bytes](), list[int]()
         written_bytes = self.log.size_bytes
@@ -350,32 +350,32 @@ class ShardCache:
     # --- parts ------------------------------------------------------------------------------------------------
 
     def _of_segment(self, number: int) -> Int64s:
-        """Return the entries of a segment that nothing has replaced."""
+        """Return the live entries of a segment, which no later one has replaced."""
         return self._newest_of(number, self.log.held_by(number))
 
     def _newest_of(self, number: int, entries: Int64s) -> Int64s:
-        """Return those of entries whose newest value a segment has."""
+        """Return the entries whose newest value is in this segment."""
         newest: Int64s = entries[self.arena.entries[entries, PLACE] == number % _PLACES]
         return newest
 
     def _drop_first(self) -> None:
-        """Let go of the oldest segment; what it alone has is in the store by now."""
+        """Drop the oldest segment, whose live entries are in the store by now."""
         self.arena.settle(self._of_segment(self.log.first))
         self.log.drop_first()
         self._moved = 0
 
 
 class Caches(Protocol):
-    """The caches of shards. One that is taken is nobody else's until it is kept: a failure leaves none behind."""
+    """The caches of shards. A cache that is taken is exclusive until it is kept, so a failure leaves none behind."""
 
     def take(self, lineage: str, stamps: Collection[str]) -> ShardCache | None:
-        """Take the cache of a shard, if there is one with one of some stamps."""
+        """Take the cache of a shard, if its stamp is one of these; otherwise None."""
 
     def begin(self, lineage: str, is_complete: bool) -> ShardCache:
-        """Return a cache that knows nothing."""
+        """Return an empty cache."""
 
     def keep(self, cache: ShardCache, most: int) -> None:
-        """Keep a cache for the next batch, and at most so many in all."""
+        """Keep a cache for the next batch, and at most `most` caches in all."""
 
 
 class PrivateCaches:
@@ -386,16 +386,16 @@ class PrivateCaches:
         self._caches: OrderedDict[str, ShardCache] = OrderedDict()
 
     def take(self, lineage: str, stamps: Collection[str]) -> ShardCache | None:
-        """Take the cache of a shard; one with another stamp is let go of."""
+        """Take the cache of a shard; one with another stamp is dropped."""
         cache = self._caches.pop(lineage, None)
         return cache if cache is not None and cache.stamp in stamps else None
 
     def begin(self, lineage: str, is_complete: bool) -> ShardCache:
-        """Return a cache that knows nothing."""
+        """Return an empty cache."""
         return ShardCache(lineage, is_complete)
 
     def keep(self, cache: ShardCache, most: int) -> None:
-        """Keep a cache for the next batch, and at most so many in all."""
+        """Keep a cache for the next batch, and at most `most` caches in all."""
         self._caches[cache.lineage] = cache
         while len(self._caches) > most:
             self._caches.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The version in which timelines are written as bytes; `head` says what each version has."""
+"""The version of the encoding of timelines; `head` describes it."""
 
 from typing import Final
 

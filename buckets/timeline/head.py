@@ -1,4 +1,4 @@
-"""A head as bytes, what is kept of a key beside its pages and read of it first; and cells as bytes.
+"""Heads and cells as bytes. A head is the part of a key's timeline that is read first; the rest is in pages.
 
 Layout, integers as varints:
 
@@ -11,8 +11,8 @@ Layout, integers as varints:
         without a value before them as in a page
     the newest cells, as in a page
 
-*Since when* is written for a key that came when some of its earlier events may have been evicted (see `eviction`), as
-long as a window can reach that far back. Cells, in a page and in a head:
+*Since when* is written for a key whose earlier events may have been evicted before it came (see `eviction`), as long
+as a window can reach back that far. Cells, in a page and in a head:
 
     columns · combined cells · raw cells · first time (signed)
     combined:  for each cell: gap to the cell before · last - first · events,
@@ -20,12 +20,12 @@ long as a window can reach that far back. Cells, in a page and in a head:
     raw:       times as gaps to the cell before, then values column by column (signed), then for each cell the length
                of its id in bytes and the id in UTF-8, then texts: of each its length in bytes and itself in UTF-8
 
-The value of a text is 1 more than how many bytes after the last id it lies, and 0 of an empty one; a text that is that
-of the cell before lies where that one does.
+The value of a text is its offset in bytes after the last id, plus 1, and 0 for an empty text; a text equal to that of
+the cell before has the same offset.
 
-Events without a value are written as what no value is: in a raw cell as 0 in two bytes (80 00); in a combined one,
-before the least value, as the greatest integer · 1 · how many there are. Columns are those of the group's layout at
-the time of writing: a reader with more columns takes the missing ones as 0, one with fewer passes over the others.
+Events without a value are encoded as no value can be: in a raw cell as 0 in two bytes (80 00); in a combined one,
+before the least value, as the greatest integer · 1 · their number. Columns are those of the group's layout at the time
+of writing: a reader with more columns takes the missing ones as 0, one with fewer skips the others.
 """
 
 from typing import Final, NamedTuple
@@ -58,7 +58,7 @@ COLUMN_BYTES: Final = 2 * varint.LONGEST_PAIR + 6 * varint.LONGEST  # Bytes of o
 
 @leaf
 def write_columns(out, at, cells: "Timeline | Directory", cell):
-    """Write what a combined cell, or an entry of the directory, says of each column; returns the position after."""
+    """Write the columns of a combined cell or a directory entry; returns the position after them."""
     for column in range(cells.extremes.shape[1]):
         at = varint.write_pair(out, at, cells.plus[0, column, cell], cells.plus[1, column, cell])
         at = varint.write_pair(out, at, cells.minus[0, column, cell], cells.minus[1, column, cell])
@@ -74,7 +74,7 @@ def write_columns(out, at, cells: "Timeline | Directory", cell):
 
 @leaf
 def read_columns(data, at, columns, cells: "Timeline | Directory", cell):
-    """Read what `write_columns` has written of so many columns; returns the position after it."""
+    """Read this many columns that `write_columns` wrote; returns the position after them."""
     known = cells.extremes.shape[1]
     for column in range(columns):
         plus_high, plus_low, at = varint.read_pair(data, at)
@@ -105,7 +105,7 @@ def read_columns(data, at, columns, cells: "Timeline | Directory", cell):
 
 @inlined
 def _write_value(out, at, timeline: Timeline, column, cell):
-    """Write the value of a raw cell, or that there is none; returns the position after."""
+    """Write the value of a raw cell, or a mark for none; returns the position after it."""
     if not is_null(timeline, column, cell):
         return varint.write_signed(out, at, timeline.extremes[0, column, cell])
     out[at] = 128
@@ -115,7 +115,7 @@ def _write_value(out, at, timeline: Timeline, column, cell):
 
 @inlined
 def _begins_text(timeline: Timeline, column, first, cell, pool):
-    """Return whether a raw cell has a text that is to be written, since it is not that of the cell before."""
+    """Return whether a raw cell has a text that differs from that of the cell before, so that it is written."""
     place = timeline.extremes[0, column, cell]
     if not timeline.is_text[column] or is_null(timeline, column, cell) or place == 0:
         return False
@@ -124,7 +124,7 @@ def _begins_text(timeline: Timeline, column, first, cell, pool):
 
 @inlined
 def _write_values(out, at, timeline: Timeline, column, first, end, pool, texts):
-    """Write the values of raw cells; returns the position after them, and bytes of texts, which are `texts` so far."""
+    """Write the values of raw cells; returns the position after them, and the bytes of texts, `texts` so far."""
     before = np.int64(0)
     for cell in range(first, end):
         if not timeline.is_text[column] or is_null(timeline, column, cell):
@@ -153,7 +153,7 @@ def _write_texts(out, at, timeline: Timeline, first, end, pool):
 
 @leaf
 def _read_texts(data, at, timeline: Timeline, columns, first):
-    """Let raw cells from `first` on know where their texts lie, which begin at a position; nothing is read beyond."""
+    """Set the places of texts of raw cells from `first` on; texts begin at a position, and bad places are set to 0."""
     for column in range(min(columns, timeline.extremes.shape[1])):
         if timeline.is_text[column]:
             for cell in range(first, timeline.size[0]):
@@ -169,7 +169,7 @@ def _read_texts(data, at, timeline: Timeline, columns, first):
 
 @leaf
 def read_counts(data, at):
-    """Return how many cells of both kinds stand at a position."""
+    """Return the number of cells, combined and raw, that are encoded at a position."""
     _, at = varint.read_count(data, at)
     combined, at = varint.read_count(data, at)
     raw, at = varint.read_count(data, at)
@@ -210,9 +210,9 @@ def write_cells(out, at, timeline: Timeline, first, end, pool):
 
 @leaf
 def read_cells(data, at, timeline: Timeline, owner, from_ms):
-    """Append the cells that stand at a position to a timeline with room for them; returns the position after them.
+    """Append the cells at a position to a timeline with room for them; returns the position after them.
 
-    They lie in the page `owner`, and those that end before `from_ms` are passed over.
+    They belong to the page `owner`; cells that end before `from_ms` are skipped.
     """
     columns, at = varint.read_count(data, at)
     combined, at = varint.read_count(data, at)
@@ -280,19 +280,19 @@ def _read_raw(data, at, timeline: Timeline, columns, raw, owner, time_ms, from_m
 
 
 class Directory(NamedTuple):
-    """Entries of several keys: arrays of shape `(entries,)` where nothing else is said."""
+    """The pages of several keys, one entry each: arrays of shape `(entries,)` unless said otherwise."""
 
     start: Int64s  # int64 `(keys + 1,)`, where each key's entries begin
     page: Int64s  # int64, the page's number
-    first_ms: Int64s  # int64, from which time on its cells count; earlier ones are past the horizon
+    first_ms: Int64s  # int64, the time from which its cells count; earlier ones are past the horizon
     last_ms: Int64s  # int64, time of its last event
     cells: Int64s  # int64, how many cells it has
     event_count: Int64s  # int64, how many events they hold
     # int64, width of the buckets into which its newest cell was folded; 1 for raw events
     resolution_ms: Int64s
-    # bool, whether cells before `first_ms` still lie in it; then sums and extremes are those of all
+    # bool, whether it still has cells before `first_ms`, which sums and extremes then include
     is_trimmed: Flags
-    is_loaded: Flags  # bool, whether its cells are at hand
+    is_loaded: Flags  # bool, whether its cells are loaded
     is_changed: Flags  # bool, whether its cells are written again
     extremes: Int64s  # int64 `(2, columns, entries)`
     plus: Int64s  # int64 `(2, columns, entries)`
@@ -302,7 +302,7 @@ class Directory(NamedTuple):
 
 @allocating
 def new_directory(start, columns):
-    """Make a directory with room for `start[-1]` entries over so many measures."""
+    """Allocate a directory of `start[-1]` entries over this many measures."""
     entries = start[-1]
     return Directory(
         start,
@@ -324,7 +324,7 @@ def new_directory(start, columns):
 
 @leaf
 def push_entry(timeline: Timeline, directory: Directory, entry) -> None:
-    """Append a page that is not at hand to the cells of a timeline, as one cell."""
+    """Append a page that is not loaded to the cells of a timeline, as one cell."""
     cell = timeline.size[0]
     timeline.first_ms[cell] = directory.first_ms[entry]
     timeline.last_ms[cell] = directory.last_ms[entry]
@@ -334,8 +334,8 @@ def push_entry(timeline: Timeline, directory: Directory, entry) -> None:
     push(timeline, directory.event_count[entry])
 
 
-NO_CLOCK: Final = -(2**63)  # The clock of a key that has had no event yet
-FROM_THE_BEGINNING: Final = -(2**63)  # Since when a timeline is complete that always was
+NO_CLOCK: Final = -(2**63)  # The clock of a key without events
+FROM_THE_BEGINNING: Final = -(2**63)  # The time since which a timeline is complete that always was
 UNKNOWN_VERSION: Final = -1
 _SINCE: Final = 1
 _NULLS: Final = 2
@@ -344,18 +344,18 @@ ENTRY_BYTES: Final = 6 * varint.LONGEST  # Bytes of an entry without its columns
 
 
 class HeadFields(NamedTuple):
-    """What a head says of its key, beside pages and cells."""
+    """The fields of a head besides pages and cells."""
 
-    clock_ms: int  # the key's clock; NO_CLOCK where it is new
-    since_ms: int  # since when its timeline is complete; FROM_THE_BEGINNING where it always was
-    generation: int  # that of its group
-    next_page: int  # the next page number that was never used
-    has_nulls: bool  # whether some of its newest cells has an event without a value
+    clock_ms: int  # the key's clock; NO_CLOCK if it is new
+    since_ms: int  # since when its timeline is complete; FROM_THE_BEGINNING if it always was
+    generation: int  # the generation of its group
+    next_page: int  # the next unused page number
+    has_nulls: bool  # whether one of its newest cells has an event without a value
 
 
 @leaf
 def read_entry_count(data, start, end):
-    """Return how many pages a head has; UNKNOWN_VERSION where it cannot be read."""
+    """Return how many pages a head has; UNKNOWN_VERSION if it cannot be read."""
     if end <= start:
         return np.int64(0)
     if data[start] != CODEC_VERSION:
@@ -369,12 +369,12 @@ def read_entry_count(data, start, end):
 
 @leaf
 def read_head(data, start, end, directory: Directory, key):
-    """Read what bytes `[start, end)` say of a key, a new one where there are none, and its entries of the directory.
+    """Read the head in bytes `[start, end)`, empty for a new key, and fill the key's entries of the directory.
 
     Returns:
-        The key's clock in ms (NO_CLOCK where the key is new), since when it is complete (FROM_THE_BEGINNING where it
-        always was), its generation, the next page number, where its newest cells stand, how many they are, and whether
-        one of them has an event without a value.
+        The key's clock in ms (NO_CLOCK if it is new), since when it is complete (FROM_THE_BEGINNING if it always was),
+        its generation, the next page number, the position and number of its newest cells, and whether one of them has
+        an event without a value.
     """
     since_ms = np.int64(FROM_THE_BEGINNING)
     if end <= start:
@@ -412,7 +412,7 @@ def _read_entry(data, at, directory: Directory, entry, columns, before_ms):
 
 @leaf
 def write_head(out, at, head: HeadFields, pages, columns):
-    """Write what stands before the directory; returns the position after it."""
+    """Write the part of a head before the directory; returns the position after it."""
     out[at] = CODEC_VERSION
     at = varint.write_signed(out, at + 1, head.clock_ms)
     at = varint.write(out, at, head.generation)
@@ -428,7 +428,7 @@ def write_head(out, at, head: HeadFields, pages, columns):
 
 @leaf
 def write_entry(out, at, directory: Directory, entry, before_ms):
-    """Write an entry after one that begins at `before_ms`; returns the position after it."""
+    """Write a directory entry after one that begins at `before_ms`; returns the position after it."""
     at = varint.write(out, at, directory.page[entry])
     at = varint.write_signed(out, at, directory.first_ms[entry] - before_ms)
     at = varint.write(out, at, directory.last_ms[entry] - directory.first_ms[entry])
@@ -440,5 +440,5 @@ def write_entry(out, at, directory: Directory, entry, before_ms):
 
 @leaf
 def entry_bound(columns):
-    """Return bytes of an entry at most."""
+    """Return an upper bound on the bytes of a directory entry."""
     return ENTRY_BYTES + columns * COLUMN_BYTES

@@ -1,4 +1,4 @@
-"""A stored timeline, decoded for people: its clock, its cells one by one, and how it is laid down."""
+"""Stored timelines, decoded: heads as arrays, and a whole timeline for people with its clock, cells and pages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ from buckets.timeline.timeline import HOT, NO_ID, Timeline, clear, new_timeline,
 
 
 class Heads(NamedTuple):
-    """What heads say of their keys: int64 arrays of shape `(keys,)` where nothing else is said."""
+    """Decoded heads: int64 arrays of shape `(keys,)` unless said otherwise."""
 
-    clock_ms: Int64s  # NO_CLOCK where a key is new; after `score_keys`, the clock that it has come to
-    since_ms: Int64s  # since when its timeline is complete; FROM_THE_BEGINNING where it always was
-    generation: Int64s  # that of its group when it was written; 0 where that was not written
-    next_page: Int64s  # the next page number that was never used
-    cells_at: Int64s  # where the newest cells stand; the head's end where there are none
-    cells: Int64s  # how many they are
+    clock_ms: Int64s  # the key's clock, NO_CLOCK for a new key; `score_keys` updates it
+    since_ms: Int64s  # since when its timeline is complete; FROM_THE_BEGINNING if it always was
+    generation: Int64s  # the generation of its group when it was written; 0 if none was written
+    next_page: Int64s  # the next unused page number
+    cells_at: Int64s  # the position of its newest cells; the head's end if it has none
+    cells: Int64s  # how many newest cells it has
     has_nulls: Flags  # bool, whether one of them has an event without a value
     is_there: Flags  # bool, whether there is a head
 
@@ -50,7 +50,7 @@ def unreadable(pool, head_start):
 
 @compiled
 def read_heads(pool, head_start, columns):
-    """Read heads of any generations, one after the other, as `Heads` and the `Directory` of all keys."""
+    """Read concatenated heads of any generations as `Heads` and the `Directory` of all keys."""
     keys = head_start.shape[0] - 1
     start = np.zeros(keys + 1, np.int64)
     for key in range(keys):
@@ -74,7 +74,7 @@ def read_heads(pool, head_start, columns):
 
 @inlined
 def load_timeline(timeline: Timeline, pool, heads: Heads, directory: Directory, key, page_start):
-    """Set a timeline up from a key's head, the pages at hand, and an entry for each page that is not."""
+    """Build a key's timeline from its head, the loaded pages, and one cell for each page that is not loaded."""
     clear(timeline)
     if heads.clock_ms[key] == NO_CLOCK:
         return
@@ -96,14 +96,14 @@ class CellView:
     first_ms: int  # time of its first event
     last_ms: int  # time of its last event
     events: int  # how many events it holds
-    event_id: str | None  # the event's id where it is raw, None in a bucket
+    event_id: str | None  # the id of a raw event, None for a bucket
     plus: tuple[int, ...]  # by measure, the sum of positive values, scaled
     minus: tuple[int, ...]  # by measure, the sum of negative values without its sign
-    # by measure; None where no event has a value. A text is there in both, and nothing in a bucket of texts
+    # by measure; None if no event has a value. Both are the text of a raw event, and None for texts in a bucket
     least: tuple[int | str | None, ...]
     greatest: tuple[int | str | None, ...]  # by measure, likewise
     nulls: tuple[int, ...]  # by measure, how many events have no value
-    page: int | None  # number of the page that it lies in; None for the head
+    page: int | None  # number of its page; None for the head
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _load_whole(pool, heads, directory, page_start, is_text):
 
 @dataclass(frozen=True)
 class HeadSummary:
-    """What heads say of their keys: int64 arrays of shape `(keys,)`."""
+    """Clocks and sizes of timelines: int64 arrays of shape `(keys,)`."""
 
     clocks_ms: Int64s
     cells: Int64s
@@ -138,7 +138,7 @@ class HeadSummary:
 
 @compiled
 def _extents(pool, heads, directory):
-    """Return how many events each timeline holds, and its first and last time, from the heads alone."""
+    """Return the number of events of each timeline, its first and its last time, from the heads alone."""
     keys = heads.clock_ms.shape[0]
     extents, no_pages = np.zeros((3, keys), np.int64), np.zeros(directory.start[keys], np.int64)
     most = 0
@@ -158,7 +158,7 @@ def _extents(pool, heads, directory):
 
 @dataclass(frozen=True)
 class Extents:
-    """What timelines hold: int64 arrays of shape `(keys,)`; times are 0 where there is no event."""
+    """Numbers of events and times of timelines: int64 arrays of shape `(keys,)`; times are 0 without events."""
 
     events: Int64s
     first_ms: Int64s
@@ -166,7 +166,7 @@ class Extents:
 
 
 def extents_of(heads: ByteStrings) -> Extents:
-    """Return what timelines hold, from their heads alone.
+    """Return numbers of events and times of timelines, from their heads alone.
 
     Raises:
         BucketsError: one was written by an unknown version of the codec.
@@ -199,13 +199,13 @@ def summarise_heads(heads: ByteStrings) -> HeadSummary:
 
 
 def clocks_of(heads: ByteStrings, generations: Int64s) -> Int64s:
-    """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or of another generation."""
+    """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head or one of another generation."""
     known, _ = _read(heads)
     return np.where(known.generation == generations, known.clock_ms, NO_CLOCK)
 
 
 def pages_of(heads: ByteStrings) -> tuple[Int64s, Int64s]:
-    """Return the pages of timelines, oldest first: of each the index of its head, and its number; int64 `(pages,)`."""
+    """Return the pages of timelines, oldest first: the index of each page's head, and its number, int64 `(pages,)`."""
     _, directory = _read(heads)
     return np.repeat(np.arange(heads.size), np.diff(directory.start)), directory.page
 
@@ -213,7 +213,7 @@ def pages_of(heads: ByteStrings) -> tuple[Int64s, Int64s]:
 def view_timeline(
     head: bytes, read_pages: Callable[[Sequence[int]], list[bytes]], text_columns: Sequence[bool]
 ) -> TimelineView:
-    """Decode a timeline, whose columns are given by whether they hold texts; `read_pages` reads pages by their numbers.
+    """Decode a timeline; `read_pages` reads pages by number, and `text_columns` says which columns hold texts.
 
     Raises:
         BucketsError: it was written by an unknown version of the codec.

@@ -1,10 +1,10 @@
-"""How a timeline is laid down again: what is too old goes, what is old enough is folded, the rest is cut into pages.
+"""Writes a timeline: drops cells that are too old, folds those that are old enough, and cuts the rest into pages.
 
-1. *Gather.* Cells are passed through from the oldest on. A page that is not at hand, or not changed, stays where it
-   is. All others form runs of cells, without those past the horizon, and with buckets folded where the tiers say so.
+1. *Gather.* Cells are visited from the oldest on. A page that is not loaded or not changed stays as it is. All other
+   cells form runs, without those past the horizon, and with buckets folded where the tiers say so.
 2. *Cut.* A run between two pages becomes pages again, and so does the oldest part of the last run; the newest cells
    stay in the head.
-3. *Write.* Pages take the numbers of pages that went, then new ones; the head takes directory and newest cells.
+3. *Write.* Pages reuse the numbers of removed pages, then take new ones; the head has the directory and newest cells.
 """
 
 from typing import NamedTuple
@@ -42,29 +42,29 @@ from buckets.timeline.timeline import (
 
 
 class Stretches(NamedTuple):
-    """A timeline as gathered, oldest to newest: int64 arrays with room for one more than twice the pages."""
+    """A gathered timeline, oldest to newest: int64 arrays with room for twice the pages plus one."""
 
-    used: Int64s  # int64 `(1,)`, how many stretches there are
-    owner: Int64s  # the page that stays as it is, as its entry in the directory; HOT for a run of cells
+    used: Int64s  # int64 `(1,)`, the number of stretches
+    owner: Int64s  # the directory entry of a page that stays as it is; HOT for a run of cells
     first: Int64s  # the first cell of a run
     end: Int64s  # the cell after its last
 
 
 class Written(NamedTuple):
-    """Bytes of pages that were written, or are to be removed."""
+    """Pages to write, with their bytes, and pages to remove."""
 
     used: Int64s  # int64 `(2,)`, bytes and pages used
     data: npt.NDArray[np.uint8]  # uint8
     key: Int64s  # int64 `(pages,)`
     page: Int64s  # int64 `(pages,)`, its number
-    # int64 `(pages,)`, the position after its last byte; it begins where the one before ends, and one that is to be
-    # removed has none
+    # int64 `(pages,)`, the position after its last byte; it begins where the one before ends, and a page to remove has
+    # no bytes
     end: Int64s
 
 
 @allocating
 def new_written(size, pages):
-    """Make room for so many bytes and pages."""
+    """Allocate room for this many bytes and pages."""
     return Written(
         np.zeros(2, np.int64),
         np.empty(size, np.uint8),
@@ -76,14 +76,14 @@ def new_written(size, pages):
 
 @inlined
 def has_page_room(written: Written, size, pages):
-    """Return whether there is room for so many more bytes and pages."""
+    """Return whether there is room for this many more bytes and pages."""
     used, count = written.used[0], written.used[1]
     return used + size <= written.data.shape[0] and count + pages <= written.key.shape[0]
 
 
 @allocating
 def with_page_room(written: Written, size, pages):
-    """Return the same with room for more, doubled where it is full."""
+    """Return the pages with room for more; arrays at least double when they grow."""
     if has_page_room(written, size, pages):
         return written
     used, count = written.used[0], written.used[1]
@@ -99,7 +99,7 @@ def with_page_room(written: Written, size, pages):
 
 @allocating
 def new_stretches(entries):
-    """Make room for the stretches of a timeline of so many pages."""
+    """Allocate room for the stretches of a timeline with this many pages."""
     return Stretches(
         np.zeros(1, np.int64),
         np.empty(2 * entries + 1, np.int64),
@@ -110,7 +110,7 @@ def new_stretches(entries):
 
 @inlined
 def written_bound(timeline: Timeline, entries):
-    """Return bytes that the head or the pages of a timeline need at most."""
+    """Return an upper bound on the bytes of a timeline's head, and on those of its pages."""
     cells, columns = timeline.size[0], timeline.extremes.shape[1]
     ids = np.int64(0)
     for cell in range(cells):
@@ -126,9 +126,9 @@ def written_bound(timeline: Timeline, entries):
 
 @inlined
 def _gather(timeline: Timeline, directory: Directory, kept_ms, tiers: Tiers, borders, stretches: Stretches) -> None:
-    """Drop and fold cells in place, disregarding what is computed from cells but `prefix_count`; fill `stretches`.
+    """Drop and fold cells in place, and fill `stretches`; of derived arrays, only `prefix_count` is maintained.
 
-    Entries of pages that reach beyond the horizon are changed.
+    Entries of pages that reach beyond the horizon are trimmed.
     """
     read, write, count = np.int64(0), np.int64(0), np.int64(0)
     counted = np.int64(0)
@@ -165,7 +165,7 @@ def _gather(timeline: Timeline, directory: Directory, kept_ms, tiers: Tiers, bor
 
 @inlined
 def _take_cell(timeline: Timeline, read, write, first, events, tiers: Tiers, borders):
-    """Move one cell to its position in a run that begins at `first`, or fold it into the last one there."""
+    """Move a cell to its position in a run that begins at `first`, or fold it into the run's last cell."""
     time_ms = timeline.first_ms[read]
     width_ms = width_at(tiers, borders, time_ms)
     if width_ms > 1 and write > first and not is_raw(timeline, write - 1):
@@ -184,7 +184,7 @@ def _take_cell(timeline: Timeline, read, write, first, events, tiers: Tiers, bor
 
 @leaf
 def _bring_combined_first(timeline: Timeline, first, end):
-    """Let raw events before a bucket be buckets too: only where a tail was made longer on an old checkpoint."""
+    """Turn raw events before a bucket into buckets, which exist only if a tail was made longer on an old checkpoint."""
     has_combined_after = False
     for cell in range(end - 1, first - 1, -1):
         if not is_raw(timeline, cell):
@@ -207,7 +207,7 @@ def _copy_entry(directory: Directory, source, target: Directory, entry):
 
 @leaf
 def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Directory, entry):
-    """Fill an entry from the cells of its page."""
+    """Fill a directory entry from the cells of its page."""
     target.first_ms[entry] = timeline.first_ms[first]
     target.last_ms[entry] = timeline.last_ms[end - 1]
     target.cells[entry] = end - first
@@ -227,7 +227,7 @@ def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Dir
 
 @inlined
 def _has_null_in(timeline: Timeline, first, end):
-    """Return whether some event of cells `[first, end)` has no value in some column."""
+    """Return whether an event of cells `[first, end)` lacks a value in some column."""
     for column in range(timeline.extremes.shape[1]):
         for cell in range(first, end):
             if is_null(timeline, column, cell) or (not is_raw(timeline, cell) and timeline.nulls[column, cell] > 0):
@@ -237,7 +237,7 @@ def _has_null_in(timeline: Timeline, first, end):
 
 @leaf
 def _next_free(directory: Directory, free, end):
-    """Return the next page of the old directory that goes, from `free` on; `end` where none does."""
+    """Return the next removed page of the old directory from `free` on; `end` for none."""
     while free < end and directory.page[free] >= 0:
         free += 1
     return free
@@ -245,7 +245,7 @@ def _next_free(directory: Directory, free, end):
 
 @inlined
 def _release(directory: Directory, start, end, stretches: Stretches):
-    """Mark the pages that go: their numbers become `-number - 1`."""
+    """Mark removed pages: their numbers become `-number - 1`."""
     stretch, count = np.int64(0), stretches.used[0]
     for entry in range(start, end):
         while stretch < count and stretches.owner[stretch] == HOT:
@@ -270,9 +270,9 @@ def _note_page(written: Written, key, page, end):
 def write_timeline(
     work, key, head: HeadFields, kept_ms, tiers: Tiers, paging: Paging, pool, heads, at, written: Written
 ):
-    """Lay a timeline down: pages into `written`, the head at a position in `heads`; returns the position after it.
+    """Write a timeline: pages into `written`, the head at a position in `heads`; returns the position after it.
 
-    Of `work` are the key's cells, the directory of all keys, the borders of the tiers at the key's clock, and room for
+    `work` has the key's cells, the directory of all keys, the borders of the tiers at the key's clock, and room for
     stretches and for a new directory. Events are kept from `kept_ms` on. `heads` has room for `written_bound` bytes,
     and `written` for the pages.
     """

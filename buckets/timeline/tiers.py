@@ -1,12 +1,12 @@
-"""How precisely a time is still known: to the millisecond in the tail, by the bucket behind it.
+"""The precision of times: a millisecond in the tail, a bucket before it.
 
 Behind `after_ms` of a tier, counted from the key's clock, events lie in buckets `[start, start + resolution_ms)`. A
 bucket is folded once all of it is old enough, so the *border* of a tier is a multiple of its resolution:
 
     border = floor((clock - after) / resolution) * resolution        times before it are known by the bucket
 
-Borders depend on the clock alone. That is what makes results the same however a stream is cut: whether an edge falls
-into a bucket is decided by them, not by what a timeline happens to have folded yet.
+Borders depend on the clock alone. That makes results independent of how a stream is cut: borders decide whether an edge
+falls into a bucket, not what a timeline happens to have folded already.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from buckets.timeline.timeline import NO_ID, Timeline, forget_text, is_null, is_
 
 
 class Tiers(NamedTuple):
-    """Tiers of buckets, the finest and youngest first: int64 arrays of shape `(tiers,)`; none for `tail: all`."""
+    """Tiers of buckets, finest and youngest first: int64 arrays of shape `(tiers,)`; empty for `tail: all`."""
 
     after_ms: Int64s
     resolution_ms: Int64s
@@ -34,7 +34,7 @@ def floor_to(time_ms, width_ms):
 
 @inlined
 def coarsest_ms(tiers: Tiers):
-    """Return the widest bucket there can be; 1 where every event is kept raw."""
+    """Return the width of the widest buckets; 1 if every event is kept raw."""
     return tiers.resolution_ms[tiers.resolution_ms.shape[0] - 1] if tiers.resolution_ms.shape[0] else np.int64(1)
 
 
@@ -47,7 +47,7 @@ def set_borders(borders, tiers: Tiers, clock_ms):
 
 @inlined
 def width_at(tiers: Tiers, borders, time_ms):
-    """Return width of the bucket in which events of a time lie; 1 in the tail."""
+    """Return the width of the bucket for events at a time; 1 in the tail."""
     width = np.int64(1)
     for tier in range(borders.shape[0]):
         if time_ms >= borders[tier]:
@@ -58,7 +58,7 @@ def width_at(tiers: Tiers, borders, time_ms):
 
 @inlined
 def kept_from_ms(tiers: Tiers, clock_ms, horizon_ms):
-    """Return from which time on events are kept: the horizon, moved back to the bucket that it falls into."""
+    """Return the time from which events are kept: the horizon, rounded down to the coarsest bucket."""
     return floor_to(clock_ms - horizon_ms, coarsest_ms(tiers))
 
 
@@ -67,17 +67,17 @@ class Paging(NamedTuple):
 
     page_cells: int  # cells of a page when it is cut off
     hot_cells: int  # newest cells that always stay in the head; more do until they fill a page
-    most_pages: int  # pages of a timeline; where there are more, neighbours become one
+    most_pages: int  # pages of a timeline, beyond which neighbours are merged
 
 
-BULK = 4  # How many times larger than `page_cells` a page may be that is cut from a large batch
+BULK = 4  # How many times larger than `page_cells` a page from a large batch may be
 
 
 @leaf
 def page_size(paging: Paging, cells):
-    """Return the cells of the largest page in a timeline of so many cells: half of `most_pages` would hold it.
+    """Return the most cells of a page in a timeline of this many cells, such that half of `most_pages` would hold it.
 
-    So where there are more than `most_pages`, some neighbours fit one page.
+    So if a timeline has more than `most_pages`, some neighbours fit into one page.
     """
     size = np.int64(paging.page_cells)
     while cells > size * (paging.most_pages // 2):
@@ -87,9 +87,9 @@ def page_size(paging: Paging, cells):
 
 @leaf
 def cut_size(paging: Paging, cells):
-    """Return the cells of pages that many cells are cut into: more where a batch brings many, or fills the directory.
+    """Return the cells of each page when this many are cut: more for a large batch, or one that fills the directory.
 
-    Where a batch brings many, the edges of later ones pass over as many, and few large pages cost fewer state calls.
+    After a large batch, edges of later ones pass over as many cells, and fewer large pages need fewer state calls.
     """
     size = np.int64(paging.page_cells)
     while cells > 2 * size and size < BULK * paging.page_cells:
@@ -101,7 +101,7 @@ def cut_size(paging: Paging, cells):
 
 @leaf
 def make_combined(timeline: Timeline, cell) -> None:
-    """Let a raw event's cell stand for a bucket of one event."""
+    """Turn the cell of a raw event into a bucket of one event."""
     if not is_raw(timeline, cell):
         return
     timeline.id_length[cell] = NO_ID
@@ -117,7 +117,7 @@ def make_combined(timeline: Timeline, cell) -> None:
 
 @leaf
 def _add_value(timeline: Timeline, column, cell, value):
-    """Add one event's value to the sums of a combined cell, which stay normal."""
+    """Add an event's value to the sums of a combined cell, which stay normal."""
     if value >= 0:
         low = timeline.plus[1, column, cell] + (value & LOW_MASK)
         timeline.plus[0, column, cell] += (value >> LOW_BITS) + (low >> LOW_BITS)
@@ -131,7 +131,7 @@ def _add_value(timeline: Timeline, column, cell, value):
 
 @leaf
 def merge_value(timeline: Timeline, cell, values, nulls, event, time_ms) -> None:
-    """Take a late event, one of many values, into a bucket. Cost: O(cells), for totals and stacks after it."""
+    """Merge a late event, given by its index in `values`, into a bucket. Cost: O(cells), for totals and stacks."""
     for column in range(timeline.extremes.shape[1]):
         if nulls[column, event]:
             timeline.nulls[column, cell] += 1
@@ -149,7 +149,7 @@ def merge_value(timeline: Timeline, cell, values, nulls, event, time_ms) -> None
 
 @leaf
 def absorb(timeline: Timeline, cell, other) -> None:
-    """Combine another cell into a combined one, without regard to what is computed from cells."""
+    """Merge another cell into a combined one, without updating arrays derived from cells."""
     timeline.first_ms[cell] = min(timeline.first_ms[cell], timeline.first_ms[other])
     timeline.last_ms[cell] = max(timeline.last_ms[cell], timeline.last_ms[other])
     for column in range(timeline.extremes.shape[1]):

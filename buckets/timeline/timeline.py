@@ -1,18 +1,18 @@
-"""A timeline under work: the cells of one key, oldest to newest, and what makes each window cost the same.
+"""A timeline in memory: the cells of one key, oldest to newest, and derived arrays that make long windows cheap.
 
-A cell stands for events that lie side by side: one raw event, a bucket of them, or a whole page that was left in the
-state store. Of each it knows the first and last time, how many events it holds, and for each measure the sum of its
-positive and of its negative values, the least and the greatest, and how many events have none. Every window of an event
-that is not late is a suffix of the timeline: all cells from its edge on. So
+A cell stands for adjacent events: one raw event, a bucket of them, or a whole page that was left in the state store. It
+has the first and last time, the number of events, and for each measure the sum of positive values, the sum of negative
+ones, the least and the greatest value, and the number of events without one. Every window of an event that is not late
+is a suffix of the timeline: all cells from its edge on. So
 
 - a *count* and a *sum* are differences of two running totals, whatever the window's length;
-- a *minimum* is the first entry at or after the edge of one stack: the cells that are smaller than every later cell.
+- a *minimum* is the first entry at or after the edge in a stack of the cells that are smaller than every later cell.
   All windows share the stack. With cells `5 2 7 3 4` it holds `2 3 4`; from the third cell on the minimum is 3.
 
-An event without a value adds nothing to sums, and its least value is the greatest integer, its greatest the least one:
-no minimum and no maximum ever is of it, and nothing else looks so.
+An event without a value adds nothing to sums. Its least value is the greatest integer and its greatest value the least
+one, so it never is a minimum or maximum; no other cell has least above greatest.
 
-A text is known by where it lies in the pool; of equal texts, two cells may know different places. Buckets know none.
+A text is known by its place in the pool; two cells may have different places for equal texts. Buckets have none.
 
 Sums are exact beyond 64 bits, see `wide_sum`. Appending costs O(1) amortised, inserting late costs O(cells after it).
 """
@@ -27,8 +27,8 @@ from buckets.compiled import allocating, inlined, leaf
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK, join
 
-NO_ID: Final = -1  # Length of the id of a cell that is no raw event
-HOT: Final = -1  # Owner of a cell that lies in no page
+NO_ID: Final = -1  # The id length of a cell that is not a raw event
+HOT: Final = -1  # The owner of a cell that is in no page
 UNKNOWN: Final = -1
 _TEXT_BITS: Final = 30
 _TEXT_LENGTH: Final = (1 << _TEXT_BITS) - 1
@@ -40,10 +40,10 @@ class Timeline(NamedTuple):
     size: Int64s  # int64 `(1,)`, the number of cells
     first_ms: Int64s  # int64 `(capacity,)`, sorted
     last_ms: Int64s  # int64 `(capacity,)`, sorted; the same as `first_ms` in a raw event
-    # int32 `(capacity,)`, the directory's entry of the page that the cell lies in; HOT for none
+    # int32 `(capacity,)`, the directory entry of the cell's page; HOT for none
     owner: Int32s
-    id_start: Int64s  # int64 `(capacity,)`, where the cell's event id begins in the pool of ids
-    id_length: Int64s  # int64 `(capacity,)`, its length in bytes; NO_ID where the cell is no raw event
+    id_start: Int64s  # int64 `(capacity,)`, where the cell's event id begins in the pool
+    id_length: Int64s  # int64 `(capacity,)`, its length in bytes; NO_ID if the cell is not a raw event
     prefix_count: Int64s  # int64 `(capacity + 1,)`, events in all cells before this one
     extremes: Int64s  # int64 `(2, columns, capacity)`, least (0) and greatest (1) value
     # int64 `(2, columns, capacity)`, sum of the positive values as a normal pair; not set in raw events
@@ -58,8 +58,8 @@ class Timeline(NamedTuple):
     total_nulls: Int64s
     stack: Int64s  # int64 `(2, columns, capacity)`, cells smaller (0) or larger (1) than every later one
     stack_size: Int64s  # int64 `(2, columns)`
-    # int64 `(2, 2, columns)`, of each stack before the newest cell came: its size, UNKNOWN where that is not known, and
-    # the entry that stood where the newest one stands
+    # int64 `(2, 2, columns)`, for each stack before the newest cell came: its size, or UNKNOWN, and the entry that the
+    # newest one has replaced
     before_newest: Int64s
     needs_extremes: Flags  # bool `(columns,)`, whether the stacks of a column are kept
     is_text: Flags  # bool `(columns,)`, whether the values of a column are places of texts
@@ -67,7 +67,7 @@ class Timeline(NamedTuple):
 
 @allocating
 def new_timeline(capacity, needs_extremes, is_text):
-    """Make an empty timeline with room for `capacity` cells, one column for each element of `needs_extremes`."""
+    """Allocate an empty timeline of `capacity` cells, with one column for each element of `needs_extremes`."""
     columns = needs_extremes.shape[0]
     return Timeline(
         np.zeros(1, np.int64),
@@ -94,7 +94,7 @@ def new_timeline(capacity, needs_extremes, is_text):
 
 @inlined
 def text_place(start, length):
-    """Return a text of so many bytes in the pool as one number; of an empty one it is 0."""
+    """Return the place of a text, its start and length in the pool, as one number; 0 for an empty text."""
     return (np.int64(start) << _TEXT_BITS) | np.int64(length)
 
 
@@ -133,14 +133,14 @@ def is_null(timeline: Timeline, column, cell):
 
 @inlined
 def set_null(timeline: Timeline, column, cell) -> None:
-    """Let a raw event have no value."""
+    """Set the value of a raw event to null."""
     timeline.extremes[0, column, cell] = INT64_MAX
     timeline.extremes[1, column, cell] = INT64_MIN
 
 
 @inlined
 def forget_text(timeline: Timeline, column, cell) -> None:
-    """Let a raw event that is about to be a part of a bucket know of its text only whether there is one."""
+    """Reduce the text of a raw event to whether it has one, before the event joins a bucket."""
     if timeline.is_text[column] and not is_null(timeline, column, cell):
         timeline.extremes[0, column, cell] = 0
         timeline.extremes[1, column, cell] = 0
@@ -148,7 +148,7 @@ def forget_text(timeline: Timeline, column, cell) -> None:
 
 @inlined
 def set_value(timeline: Timeline, column, cell, values, nulls, event) -> None:
-    """Give a raw event one of many values, or none."""
+    """Set the value of a raw event from that of an arriving one, which may be null."""
     timeline.extremes[0, column, cell] = values[column, event]
     timeline.extremes[1, column, cell] = values[column, event]
     if nulls[column, event]:
@@ -157,7 +157,7 @@ def set_value(timeline: Timeline, column, cell, values, nulls, event) -> None:
 
 @inlined
 def clear(timeline: Timeline) -> None:
-    """Take all cells out."""
+    """Remove all cells."""
     timeline.size[0] = 0
     timeline.stack_size[:] = 0
 
@@ -177,7 +177,7 @@ def first_ending_at_or_after(timeline: Timeline, time_ms) -> int:
 
 @inlined
 def find_id(timeline: Timeline, first, time_ms, pool, id_start, id_length):
-    """Return the raw cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
+    """Return the raw cell at `time_ms`, from `first` on, with this id; -1 for none."""
     cell = first
     while cell < timeline.size[0] and timeline.first_ms[cell] <= time_ms:
         has_length = timeline.id_length[cell] == id_length
@@ -195,7 +195,7 @@ def _precedes(side, value, other):
 
 @inlined
 def _stack_push(timeline: Timeline, side, column, cell):
-    """Put the newest cell on a stack: first take off those that it makes useless."""
+    """Push the newest cell on a stack, after popping those that it makes useless."""
     stack, values = timeline.stack[side, column], timeline.extremes[side, column]
     size = timeline.stack_size[side, column]
     timeline.before_newest[0, side, column] = size
@@ -208,7 +208,7 @@ def _stack_push(timeline: Timeline, side, column, cell):
 
 @leaf
 def _stack_insert(timeline: Timeline, side, column, cell):
-    """Take in a cell that was inserted among others; positions from `cell` on have moved up by one."""
+    """Update a stack for an inserted cell, which has moved positions from `cell` on up by one."""
     stack, values = timeline.stack[side, column], timeline.extremes[side, column]
     size = timeline.stack_size[side, column]
     timeline.before_newest[0, side, column] = UNKNOWN
@@ -234,7 +234,7 @@ def _stack_insert(timeline: Timeline, side, column, cell):
 
 @inlined
 def _add_totals(timeline: Timeline, first):
-    """Recompute the running totals from cell `first` on, whose differences of `prefix_count` stand."""
+    """Recompute the running totals from cell `first` on; `prefix_count` is not changed."""
     for column in range(timeline.extremes.shape[1]):
         high, low, nulls = timeline.total_high[column], timeline.total_low[column], timeline.total_nulls[column]
         for cell in range(first, timeline.size[0]):
@@ -252,7 +252,7 @@ def _add_totals(timeline: Timeline, first):
 
 @inlined
 def push(timeline: Timeline, events) -> None:
-    """Count in the cell that was written after the last one, and that holds so many events. Cost: O(1) amortised."""
+    """Append the cell that was written after the last one, with this many events. Cost: O(1) amortised."""
     cell = timeline.size[0]
     timeline.prefix_count[cell + 1] = timeline.prefix_count[cell] + events
     timeline.size[0] = cell + 1
@@ -277,7 +277,7 @@ def rebuild(timeline: Timeline) -> None:
 
 @inlined
 def forget_cells(sums, at) -> None:
-    """Let sums of cells, those of a page or of a stretch, hold nothing; `at` is where they stand among others."""
+    """Clear the sums of a page or a stretch, at index `at`."""
     sums.event_count[at] = 0
     for column in range(sums.nulls.shape[0]):
         sums.extremes[0, column, at] = INT64_MAX
@@ -290,7 +290,7 @@ def forget_cells(sums, at) -> None:
 
 @leaf
 def add_cells(sums, at, timeline: Timeline, first, end) -> None:
-    """Add what cells `[first, end)` hold to sums, which need not be normal then. Cost: O(end - first)."""
+    """Add cells `[first, end)` to sums at index `at`, which may become not normal. Cost: O(end - first)."""
     sums.event_count[at] += timeline.prefix_count[end] - timeline.prefix_count[first]
     for column in range(timeline.extremes.shape[1]):
         for cell in range(first, end):
@@ -316,7 +316,7 @@ def add_cells(sums, at, timeline: Timeline, first, end) -> None:
 
 @leaf
 def copy_columns(source, cell, target, to) -> None:
-    """Copy what a combined cell, or an entry of a directory, says of each column, to another one."""
+    """Copy the columns of a combined cell or a directory entry to another one."""
     for column in range(target.extremes.shape[1]):
         for member in range(2):
             target.extremes[member, column, to] = source.extremes[member, column, cell]
@@ -327,7 +327,7 @@ def copy_columns(source, cell, target, to) -> None:
 
 @leaf
 def copy_cell(timeline: Timeline, source, target) -> None:
-    """Write a cell over another, without regard to what is computed from cells."""
+    """Overwrite a cell by another, without updating arrays derived from cells."""
     timeline.first_ms[target] = timeline.first_ms[source]
     timeline.last_ms[target] = timeline.last_ms[source]
     timeline.owner[target] = timeline.owner[source]
@@ -343,9 +343,9 @@ def copy_cell(timeline: Timeline, source, target) -> None:
 
 @inlined
 def insert(timeline: Timeline, cell, time_ms, id_start, id_length, values, nulls, event, owner) -> None:
-    """Put a raw event at position `cell`, 0 to size, which keeps the times sorted; there must be room for one more.
+    """Insert a raw event at position `cell`, 0 to size, which must keep times sorted; there must be room for it.
 
-    `values` and `nulls` are those of many events, `(columns, events)`.
+    `values` and `nulls` are those of all arriving events, `(columns, events)`.
     """
     size = timeline.size[0]
     for index in range(size, cell, -1):
@@ -372,7 +372,7 @@ def insert(timeline: Timeline, cell, time_ms, id_start, id_length, values, nulls
 
 @leaf
 def remove(timeline: Timeline, cell) -> None:
-    """Take a raw event out again. Cost: O(cells); for the rare event that turns out to be malformed."""
+    """Remove a raw event. Cost: O(cells); for the rare event that turns out to be malformed."""
     size = timeline.size[0] - 1
     for index in range(cell, size):
         copy_cell(timeline, index + 1, index)
@@ -383,7 +383,7 @@ def remove(timeline: Timeline, cell) -> None:
 
 @inlined
 def total(timeline: Timeline, column, first, end):
-    """Return the exact sum of cells `[first, end)`, and whether it fits 64 bits; where it does not, the sum is 0."""
+    """Return the exact sum of cells `[first, end)`, and whether it fits 64 bits; the sum is 0 if it does not."""
     return join(
         timeline.total_high[column, end] - timeline.total_high[column, first],
         timeline.total_low[column, end] - timeline.total_low[column, first],
@@ -403,8 +403,8 @@ def extreme(timeline: Timeline, side, column, first, end):
 
     If none of their events has a value, it is the greatest integer (side 0) or the least one (side 1).
 
-    Cost: O(log cells) for a suffix of the timeline, also of the one that there was before its newest cell;
-    O(end - first) for a stretch that ends earlier.
+    Cost: O(log cells) for a suffix of the timeline, with or without its newest cell; O(end - first) for a stretch that
+    ends earlier.
     """
     if end < timeline.size[0] or first == end:
         return _extreme_before(timeline, side, column, first, end)
@@ -421,7 +421,7 @@ def extreme(timeline: Timeline, side, column, first, end):
 
 @leaf
 def _extreme_before(timeline: Timeline, side, column, first, end):
-    """Return the extreme of cells `[first, end)`, which are not all to the end, or none."""
+    """Return the extreme of cells `[first, end)`, which are empty or end before the timeline does."""
     values, stack = timeline.extremes[side, column], timeline.stack[side, column]
     best = np.int64(INT64_MAX if side == 0 else INT64_MIN)
     if first >= end:
@@ -432,7 +432,7 @@ def _extreme_before(timeline: Timeline, side, column, first, end):
             if _precedes(side, values[cell], best):
                 best = values[cell]
         return best
-    # The cells that the newest one took off still lie behind it, but for the one in whose place it stands.
+    # The cells that the newest one popped are still behind it, except for the one that it replaced.
     newest = timeline.stack_size[side, column] - 1
     low, high = np.int64(0), size - 1
     while low < high:

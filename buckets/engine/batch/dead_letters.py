@@ -1,4 +1,4 @@
-"""Dead letters as a table, one row per event; and the order in which events have arrived."""
+"""Dead letters as a table, one row per event; and the arrival order of events."""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,7 +19,7 @@ def dead_letter_table(dead_letters: Iterable[DeadLetter]) -> pa.Table:
 
 
 def bad_rows(dead_letters: pa.Table) -> Iterator[tuple[str, int, str]]:
-    """Return source, position and reason of dead letters, in the order of arrival, as `BadRows` takes them."""
+    """Return source, position and reason of each dead letter, in arrival order, as `BadRows` expects."""
     ordered = dead_letters.sort_by([("source_order", "ascending"), ("position", "ascending")])
     return zip(*(ordered[name].to_pylist() for name in ("source", "position", "reason")), strict=True)
 
@@ -44,7 +44,7 @@ def one_dead_letter_per_event(dead_letters: pa.Table) -> pa.Table:
 
 
 def _repeats(ordered: pa.Table, names: Iterable[str]) -> pa.BooleanArray:
-    """Return whether each row has the same values as the row before it; a missing value is the same as another one."""
+    """Return whether each row repeats the values of the row before it; nulls count as equal."""
     same = pa.repeat(True, max(len(ordered) - 1, 0))
     for name in names:
         row, before = ordered[name].slice(1), ordered[name].slice(0, len(same))
@@ -55,7 +55,7 @@ def _repeats(ordered: pa.Table, names: Iterable[str]) -> pa.BooleanArray:
 
 
 def arrival(table: pa.Table) -> list[Int64s]:
-    """Return what orders the arrivals of a table: source_order, source and position, as numbers."""
+    """Return the sort keys of arrival order as integer columns: source_order, source and position."""
     order, position = table["source_order"].to_numpy(), table["position"].to_numpy()
     source = whole(table["source"])
     if len(source.dictionary) == 1:
@@ -67,12 +67,12 @@ def arrival(table: pa.Table) -> list[Int64s]:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column of numbers or of a dictionary in one piece."""
+    """Return a numeric or dictionary column as a single chunk."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.unify_dictionaries().chunks)
 
 
 def ascend(*columns: Int64s) -> bool:
-    """Return whether rows stand in the order of columns, the first of which counts most."""
+    """Return whether rows are sorted by these columns, the first one being the most significant."""
     if len(columns[0]) < 2:
         return True
     forward = np.diff(columns[-1]) >= 0

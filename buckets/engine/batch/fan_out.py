@@ -53,7 +53,7 @@ from buckets.rules.rule_set import RuleSet
 
 
 def judged_flags(events: pa.Table) -> Flags:
-    """Return whether rules are evaluated at events, bool `(events,)`."""
+    """Return at which events rules are evaluated, bool `(events,)`."""
     return _flags_of(events[JUDGED].combine_chunks() if JUDGED in events.column_names else None, len(events))
 
 
@@ -75,18 +75,18 @@ def attribute_column(name: str) -> str:
 
 
 def without(table: pa.Table, names: Iterable[str]) -> pa.Table:
-    """Return a table without columns of these names, as far as it has them."""
+    """Return a table without the columns of these names; names that it does not have are ignored."""
     return table.drop_columns([name for name in names if name in table.column_names])
 
 
 def stored_table(arrived: EventsByKey, group: Group) -> pa.Table:
-    """Return events of a group as they lie in files and in the state."""
+    """Return the events of a group in the form in which files and the state hold them."""
     key = pa.DictionaryArray.from_arrays(pa.array(arrived.codes.astype(np.int32)), arrived.keys)
     return without(arrived.events, map(attribute_column, group.counted_fields)).append_column("key", key)
 
 
 def with_own_fields(arrived: EventsByKey, group: Group, schema: EventSchema) -> EventsByKey:
-    """Return events that lay in a file or in the state with a column for each attribute that their group groups by."""
+    """Add a column for each grouping attribute, read from the keys, to events from a file or the state."""
     missing = [
         name
         for name in group.counted_fields
@@ -115,15 +115,15 @@ class EventFields:
         return len(self.events) if self.rows is None else len(self.rows)
 
     def rows_of(self, events: Int64s | None) -> Int64s | None:
-        """Return the rows of some events, or of all; None where all are as they stand."""
+        """Return the rows of some events or all; None for all rows in table order."""
         if events is None or self.rows is None:
             return self.rows if events is None else events
         return self.rows[events]
 
     def fields(self, names: Iterable[str], events: Int64s | None = None) -> dict[str, pa.Array]:
-        """Return fields of some events or all.
+        """Return fields of some events or all, by name.
 
-        Attributes and arrays are in their type, measures scaled int64, times in ms.
+        Attributes and arrays keep their types, measures are scaled int64, times are ms.
         """
         rows = self.rows_of(events)
         found = {name: self._field(name) for name in names}
@@ -146,33 +146,33 @@ class KeyedTable(EventFields):
     codes: Int64s = field(kw_only=True)  # int64 `(events,)`, each event's key
 
     def take(self, events: Int64s, names: Sequence[str] = ()) -> pa.Table:
-        """Return the events as they came, with the columns of these names or all."""
+        """Return rows of the events' table, with the named columns or all."""
         table = self.events.select(names) if names else self.events
         return table.take(pa.array(self.rows_of(events)))
 
     def column(self, name: str) -> Int64s:
-        """Return a column of integers of all events."""
+        """Return an integer column for all events."""
         values: Int64s = self.events[name].to_numpy()
         return values if self.rows is None else values[self.rows]
 
     def times_ms(self, events: Int64s) -> Int64s:
-        """Return when events happened."""
+        """Return event times in ms, int64."""
         times_ms: Int64s = self.events["time_ms"].to_numpy()[self.rows_of(events)]
         return times_ms
 
     def lists_at(self, events: Int64s) -> ListsAt:
-        """Return the lists as they are at events."""
+        """Return the lists as of the times of these events."""
         return ListsAt(self.lists, self.times_ms(events))
 
     def key_column(self, events: Int64s, order: Sequence[str] = ()) -> pa.Array:
-        """Return the keys of events, as JSON text, with their fields in that order or the one of the group."""
+        """Return the keys of events as JSON text, their fields in `order` or else in the group's order."""
         codes, index = np.unique(self.codes[events], return_inverse=True)
         write = key_writer(self.group, self.schema, order)
         texts = [write(key) for key in self.keys.take(pa.array(codes)).to_pylist()]
         return pa.array(texts, pa.string()).take(pa.array(index))
 
     def event_texts(self, taken: pa.Table) -> list[str]:
-        """Return events, as `take` gives them, as JSON text: the fields that have come."""
+        """Return events from `take` as JSON text, with the fields that the table has."""
         schema = self.schema
         names = {attribute_column(name): name for name in (*schema.attributes, *schema.arrays)}
         names |= {measure_column(name): name for name in schema.measures}
@@ -182,7 +182,7 @@ class KeyedTable(EventFields):
 
 
 UNREADABLE = "unreadable"  # What is wrong with dead letters of which no field can be read
-SAMPLED = 200  # At most so many times of arrival are counted in one batch of rows
+SAMPLED = 200  # The most arrival times that are sampled in one batch of rows
 
 
 @dataclass(frozen=True)
@@ -195,19 +195,19 @@ class ShardMessage:
 
 @dataclass(frozen=True)
 class FannedOut:
-    """What arrivals have come to."""
+    """The result of `fan_out`: events for shards, and everything else."""
 
     sent: SentEvents | None  # the events for shards; None where none gets any
     others: Sequence[ShardMessage]  # what else they get, and what passes by them
 
     def messages(self) -> Iterator[ShardMessage]:
-        """Yield all of it as messages."""
+        """Yield everything as messages."""
         if self.sent is not None:
             yield from (ShardMessage(shard, packed) for shard, packed in self.sent.packed())
         yield from self.others
 
     def unpacked(self) -> Iterator[tuple[int, bytes | ShardPayload]]:
-        """Yield the same with its shards, for this process."""
+        """Yield each shard with its payload, not serialised, for use in this process."""
         if self.sent is not None:
             yield from ((shard, self.sent.of_shard(shard)) for shard in self.sent.shards)
         yield from ((message.shard, message.payload) for message in self.others)
@@ -223,10 +223,10 @@ def fan_out(
     counts: bool = True,
     parsed: ParsedRows | None = None,
 ) -> FannedOut:
-    """Turn arrivals, in the form of `arrivals` and in arrival order, into what shards get.
+    """Split arrivals, given in the form of `arrivals` and in arrival order, into messages for shards.
 
-    Shards get `whole` events, as alerts show them, or only those attributes that a feature, filter or condition reads.
-    Without `counts` there are none for the accounts of the batch. `parsed` are the arrivals where they are known.
+    Shards get `whole` events, as alerts show them, or only the attributes that a feature, filter or condition reads.
+    Without `counts`, nothing is counted for the accounts of the batch. `parsed` saves parsing the rows again.
     """
     parsed = parsed or convert(rows, schema, engine.required(rule_set.needed_fields), counts)
     shards, events, letters = engine.shards, parsed.events, dead_letters(rows, parsed, schema)
@@ -263,7 +263,7 @@ def _counts(
     with_key: Sequence[int],
     schema: EventSchema,
 ) -> dict[str, Any]:
-    """Return what is counted of arrivals, for the accounts of their batch."""
+    """Return the counts of arrivals for the accounts of their batch."""
     filtered, no_key = dict[str, int](), dict[str, int]()
     for group, keyed, kept in zip(rule_set.groups, with_key, np.count_nonzero(passed, axis=1).tolist(), strict=True):
         filtered[group.group_id], no_key[group.group_id] = keyed - kept, len(events) - keyed
@@ -290,9 +290,9 @@ def _counts(
 def fan_out_group(
     rows: pa.RecordBatch, group: Group, required: frozenset[str], schema: EventSchema, shards: int, lists: Lists
 ) -> Iterator[ShardMessage]:
-    """Turn arrivals into messages for the shards of one group, and nothing else.
+    """Turn arrivals into messages for the shards of one group, without dead letters or counts.
 
-    `required` fields must not be null in an event, as `EngineSettings.required` says of all rules.
+    `required` fields must not be null in an event; `EngineSettings.required` gives them for all rules.
     """
     events, _ = parse(rows, schema, required)
     passed, _ = _passed(events, [group], schema, lists)
@@ -308,9 +308,9 @@ def fan_out_group(
 def _passed(
     events: EventColumns, groups: Sequence[Group], schema: EventSchema, lists: Lists
 ) -> tuple[Flags, list[int]]:
-    """Return which events go to groups, bool `(groups, events)`: they have a key there, and pass the group's filter.
+    """Find the events that have a key in each group and pass its filter.
 
-    And how many have a key in each.
+    Returns them as bool `(groups, events)`, and how many events have a key in each group.
     """
     columns = events.attributes | events.measures | {schema.event_time.field: pa.array(events.times_ms)}
     known = {
@@ -333,7 +333,7 @@ def _passed(
 
 
 def _sample(values: np.ndarray) -> list[int]:
-    """So many values that the distribution of all can be told from them, in ascending order."""
+    """Return a sorted sample of at most `SAMPLED` values that keeps their distribution."""
     ordered = np.sort(values)
     if len(ordered) > SAMPLED:
         ordered = ordered[np.linspace(0, len(ordered) - 1, SAMPLED).round().astype(np.int64)]
@@ -341,7 +341,7 @@ def _sample(values: np.ndarray) -> list[int]:
 
 
 class Entering(NamedTuple):
-    """Which events enter timelines, and by which fields; a group whose key may be another field's has several rows."""
+    """Which events enter timelines, and by which fields; a group whose key has roles has several rows."""
 
     group_ids: list[str]  # of each row, the group, and in which way; see `shard_events.way_id`
     keys: list[tuple[str, tuple[str, ...]]]  # of each row, the group and the fields of the key
@@ -350,7 +350,7 @@ class Entering(NamedTuple):
 
 
 def _entering(events: EventColumns, groups: Sequence[Group], passed: Flags) -> Entering:
-    """Return how events enter groups whose filters they have passed."""
+    """Return how events enter the groups whose filters they passed."""
     plain = Entering([each.group_id for each in groups], [each.way_in for each in groups], passed)
     if not any(has_roles(group.fields) for group in groups):
         return plain
@@ -381,7 +381,7 @@ def _judged(events: EventColumns) -> Flags:
 
 
 def _asking(events: EventColumns, group: Group, counts: Flags) -> tuple[Flags, Flags]:
-    """Return which events ask in timelines of a group, and which do in the one in which they count."""
+    """Return which events ask in a group's timelines, and which of them ask in the one where they count themselves."""
     asks, is_same = _judged(events), counts.copy()
     columns = events.attributes | events.measures
     for name in group.fields:
@@ -393,7 +393,7 @@ def _asking(events: EventColumns, group: Group, counts: Flags) -> tuple[Flags, F
 
 
 def _partitioned(events: EventColumns, entering: Entering, shards: int) -> Partitioned | None:
-    """Return which shards get the events of groups; None if none does."""
+    """Assign the events of groups to shards; None if no event passed."""
     passed = entering.passed
     if not passed.any():
         return None
@@ -404,7 +404,7 @@ def _partitioned(events: EventColumns, entering: Entering, shards: int) -> Parti
 
 
 def _sent(events: EventColumns, group_ids: Sequence[str], partitioned: Partitioned | None) -> SentEvents | None:
-    """Return the events of groups; None where there are none."""
+    """Return the events to send to shards; None if nothing was assigned."""
     if partitioned is None:
         return None
     columns = {
@@ -423,11 +423,11 @@ def _sent(events: EventColumns, group_ids: Sequence[str], partitioned: Partition
 
 @lru_cache(maxsize=64)
 def _layout(groups: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Sequence[str], Int64s, Int64s, Int64s]:
-    """Return the keys of groups as `assign_shards` takes them.
+    """Return the key fields of groups in the form that `assign_shards` expects.
 
     Returns:
-        The fields of all groups, each once; those of each group as indices of these, where those of each group begin,
-        and the CRC-32 of the identity of each, with which that of a key begins.
+        The distinct fields of all groups; indices into these, group by group; where the indices of each group begin;
+        and the CRC-32 of each group's identity, which seeds the CRC-32 of its keys.
     """
     fields = list(dict.fromkeys(field for _, of_group in groups for field in of_group))
     indices = [fields.index(field) for _, of_group in groups for field in of_group]

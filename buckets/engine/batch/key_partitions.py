@@ -1,8 +1,8 @@
-"""In which partitions of a topic keys are seen, by a sample, to notice keys that are in several.
+"""Samples keys, and notes their partitions, to detect keys that occur in several partitions of a topic.
 
-The order of one key's events is that of their partition. Where a key is in several, only the order in which batches
-take them is known. The sample is of keys whose hashes are the least (bottom-k): a key that is in it once is in it
-wherever it occurs, so no state is needed to see it again. It is taken from one shard, which is a sample already.
+Events of a key are ordered within a partition. A key in several partitions only has the order in which batches read
+them. The sample holds the keys with the smallest hashes (bottom-k): a key that is sampled once is sampled wherever it
+occurs, so finding it again needs no state. Only one shard is sampled, which is a sample of the keys itself.
 """
 
 import zlib
@@ -29,11 +29,11 @@ _SEVERAL = -1
 def seen_partitions(
     partitioned: "Partitioned", groups: Sequence[str], source: pa.StringArray
 ) -> dict[str, list[tuple[int, int]]]:
-    """Return sampled keys of each group, with the partitions where they occur in a piece of a batch.
+    """Return sampled keys of each group with the partitions in which a piece of a batch has them.
 
     Args:
         partitioned: the keys of the piece.
-        groups: the name of each group; empty for a group that is left out.
+        groups: the name of each group; empty to leave the group out.
         source: the topic and partition of each event.
     """
     of_keys, data, of_rows, events = partitioned.stretches(_SHARD)
@@ -63,7 +63,7 @@ def seen_partitions(
 
 
 def _hashes(data: npt.NDArray[np.uint8], lengths: Int64s) -> Int64s:
-    """Return a hash of each key, 48 bits of a polynomial of its bytes."""
+    """Hash each key to 48 bits, by a polynomial in its bytes."""
     hashes = np.zeros(len(lengths), np.uint64)
     if len(data):
         starts = np.cumsum(lengths) - lengths
@@ -77,13 +77,13 @@ def _hashes(data: npt.NDArray[np.uint8], lengths: Int64s) -> Int64s:
 
 
 class SampledKeys:
-    """The sampled keys of a group, as long as they are looked at."""
+    """The sampled keys of a group over several batches."""
 
     def __init__(self) -> None:
         self._partition: dict[int, int] = {}
 
     def add(self, seen: Iterable[Sequence[int]]) -> None:
-        """Take what a batch has seen."""
+        """Add the keys and partitions of a batch."""
         for key, partition in seen:
             if self._partition.setdefault(key, partition) != partition:
                 self._partition[key] = _SEVERAL
@@ -94,14 +94,14 @@ class SampledKeys:
         self._partition = {key: self._partition[key] for key in sorted(self._partition)[:SAMPLED_KEYS]}
 
     def to_json(self) -> dict[str, int]:
-        """Return how many keys there are, and how many of them were in several partitions."""
+        """Return how many keys are sampled, and how many of them occurred in several partitions."""
         self._keep_least()
         several = sum(partition == _SEVERAL for partition in self._partition.values())
         return {"sampled": len(self._partition), "several": several}
 
 
 def joined_seen(several: Iterable[Mapping[str, Seen]]) -> dict[str, Seen]:
-    """Join what pieces of a batch have seen."""
+    """Join the sampled keys of the pieces of a batch."""
     joined: dict[str, list[Sequence[int]]] = {}
     for seen in several:
         for group, pairs in seen.items():

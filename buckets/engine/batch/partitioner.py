@@ -1,7 +1,7 @@
 """Assigns the events of a piece to shards: which keys an event has in each group, and which shard holds each key.
 
-A key is as `engine.storage.key` says: the values of the grouping fields as text with a NUL between two of them. All
-groups are handled in one call.
+Keys are encoded as in `engine.storage.key`: the grouping fields' values as text, separated by NUL. One call handles all
+groups.
 """
 
 from typing import NamedTuple
@@ -18,14 +18,14 @@ _NONE = -1
 
 
 class Partitioned(NamedTuple):
-    """What goes to which shard: shard by shard, in it group by group, key by key, each key's in arrival order."""
+    """Events by shard, then by group, then by key, each key's events in arrival order."""
 
     keys: Int64s  # int64 `(shards, groups)`, how many keys each shard gets of each group
     key_events: Int32s  # int32 `(keys,)`, how many events each key has
     key_bytes: Int32s  # int32 `(keys,)`, how many bytes each key has
     key_data: npt.NDArray[np.uint8]  # uint8, the keys one after the other
     rows: Int32s  # int32 `(events of keys,)`, the event of each, as its index among the events of its shard
-    # int64, the events of each shard in arrival order; one stands there once for each shard that gets it
+    # int64, the events of each shard in arrival order; an event appears once for each shard that gets it
     events: Int64s
     key_start: Int64s  # int64 `(shards + 1,)`, where the keys of each shard begin
     data_start: Int64s  # int64 `(shards + 1,)`, where their bytes begin
@@ -33,13 +33,13 @@ class Partitioned(NamedTuple):
     event_start: Int64s  # int64 `(shards + 1,)`, where its `events` begin
 
     def stretches(self, shard: int) -> tuple[slice, ...]:
-        """Return where the keys of a shard stand, their bytes, its `rows` and its `events`."""
+        """Return the slices of a shard's keys, of their bytes, of `rows` and of `events`."""
         starts = self.key_start, self.data_start, self.row_start, self.event_start
         return tuple(slice(*start[shard : shard + 2].tolist()) for start in starts)
 
 
 class _Found(NamedTuple):
-    """The keys of all groups in the order in which they first occur, and which of them each event has."""
+    """The keys of all groups in order of first occurrence, and the keys of each event."""
 
     key_at: Int64s  # int64 `(keys + 1,)`, where the bytes of each begin
     data: npt.NDArray[np.uint8]  # uint8, their bytes
@@ -53,18 +53,18 @@ class _Found(NamedTuple):
 
 @compiled
 def assign_shards(texts: ByteStrings, fields, field_start, seeds, passed, shards):
-    """Deal events to shards.
+    """Assign events to shards.
 
     Args:
-        texts: the values of each field, one field after the other, all of the same length.
-        fields: int64, the fields of the groups as indices, group by group, in the order of their keys.
-        field_start: int64 `(groups + 1,)`, where those of each group begin.
-        seeds: int64 `(groups,)`, the CRC-32 of the identity of each.
-        passed: bool `(groups, events)`, which events each gets.
-        shards: how many shards there are.
+        texts: the values of each field for all events, one field after the other.
+        fields: int64, the key fields of the groups as indices, group by group, in key order.
+        field_start: int64 `(groups + 1,)`, where the fields of each group begin.
+        seeds: int64 `(groups,)`, the CRC-32 of each group's identity.
+        passed: bool `(groups, events)`, which events enter each group.
+        shards: the number of shards.
 
     Returns:
-        What goes where, as `Partitioned`.
+        The assignment, as `Partitioned`.
     """
     found = _new_found(texts, fields, field_start, passed)
     table = np.empty(slots_for(passed.shape[1]), np.int32)
@@ -75,7 +75,7 @@ def assign_shards(texts: ByteStrings, fields, field_start, seeds, passed, shards
 
 @allocating
 def _new_found(texts: ByteStrings, fields, field_start, passed):
-    """Make room for the keys of all groups."""
+    """Allocate room for the keys of all groups."""
     groups, events, rows = passed.shape[0], passed.shape[1], passed.sum()
     return _Found(
         np.zeros(rows + 1, np.int64),
@@ -91,7 +91,7 @@ def _new_found(texts: ByteStrings, fields, field_start, passed):
 
 @leaf
 def _room(texts: ByteStrings, fields, events):
-    """Return how many bytes the keys of all groups and events have at most."""
+    """Return an upper bound on the bytes of all keys of all groups."""
     longest, room = np.int64(1), fields.shape[0] * events
     for at in range(texts.data.shape[0]):
         if texts.data[at] < 2:
@@ -103,7 +103,7 @@ def _room(texts: ByteStrings, fields, events):
 
 @leaf
 def _find_keys(texts: ByteStrings, fields, field_start, group, passed, seed, shards, table, found: _Found):
-    """Number the keys of a group, and note which of them each event has."""
+    """Number the keys of a group, and note the key of each event."""
     table[:] = _NONE
     mask, events = table.shape[0] - 1, passed.shape[1]
     first, touch = found.key_start[group], found.row_start[group]
@@ -154,7 +154,7 @@ def _write_key(texts: ByteStrings, fields, first, end, event, events, data, at):
 
 @allocating
 def _laid_out(found: _Found, shards, events):
-    """Return keys and events shard by shard."""
+    """Arrange keys and events by shard."""
     groups, keys, touches = found.key_start.shape[0] - 1, found.key_start[-1], found.row_start[-1]
     counts, key_start = np.zeros((shards, groups), np.int64), np.zeros(shards + 1, np.int64)
     key_events, key_bytes = np.empty(keys, np.int32), np.empty(keys, np.int32)
@@ -184,7 +184,7 @@ def _laid_out(found: _Found, shards, events):
 
 @allocating
 def _starts(lengths):
-    """Return where each of some stretches begins, and where the last one ends."""
+    """Return the offsets of consecutive stretches of these lengths, and the end of the last one."""
     start = np.zeros(lengths.shape[0] + 1, np.int64)
     for index in range(lengths.shape[0]):
         start[index + 1] = start[index] + lengths[index]
@@ -193,7 +193,7 @@ def _starts(lengths):
 
 @leaf
 def _count_keys(found: _Found, counts, key_start):
-    """Count the keys of each shard and group, and find where those of each shard begin."""
+    """Count the keys of each shard and group, and find where each shard's keys begin."""
     shards, groups = counts.shape
     for group in range(groups):
         for key in range(found.key_start[group], found.key_start[group + 1]):
@@ -206,7 +206,7 @@ def _count_keys(found: _Found, counts, key_start):
 
 @leaf
 def _place_keys(found: _Found, next_place, place, key_events, key_bytes):
-    """Find the place of each key: shard by shard, and in the order in which they are found."""
+    """Find the place of each key: by shard, then in order of first occurrence."""
     for key in range(place.shape[0]):
         shard = found.shard[key]
         place[key] = next_place[shard]
@@ -224,7 +224,7 @@ def _copy_keys(found: _Found, place, data_at, data):
 
 @leaf
 def _place_rows(found: _Found, place, next_row, rows):
-    """Put the events of each key to its place, in the order of arrival; `next_row` is where they begin, and changed."""
+    """Write the events of each key in arrival order from `next_row` of the key on, which is advanced."""
     for touch in range(found.row.shape[0]):
         key = place[found.code[touch]]
         rows[next_row[key]] = found.row[touch]
@@ -233,7 +233,7 @@ def _place_rows(found: _Found, place, next_row, rows):
 
 @leaf
 def _number_events(rows, row_start, of_shards, event_start, local):
-    """Number the events of each shard in the order of arrival, in `rows` too; `local` is below 0 everywhere."""
+    """Number each shard's events in arrival order, and rewrite `rows` with these numbers; `local` starts below 0."""
     at = np.int64(0)
     for shard in range(event_start.shape[0] - 1):
         first = at
@@ -253,14 +253,14 @@ def _number_events(rows, row_start, of_shards, event_start, local):
 
 @compiled
 def sort_by_code(codes, distinct):
-    """Return a stable counting sort.
+    """Sort rows by code: a stable counting sort.
 
     Args:
         codes: integers `(rows,)` in `[0, distinct)`.
-        distinct: how many codes there are.
+        distinct: the number of codes.
 
     Returns:
-        The rows in order of their codes, int64 `(rows,)`, and where each code's rows begin, int64 `(distinct + 1,)`.
+        The rows sorted by code, int64 `(rows,)`, and where each code's rows begin, int64 `(distinct + 1,)`.
     """
     start = np.zeros(distinct + 1, np.int64)
     for row in range(codes.shape[0]):
@@ -277,14 +277,14 @@ def sort_by_code(codes, distinct):
 
 @compiled
 def number_pairs(one, other):
-    """Number pairs of integers in the order in which they first occur.
+    """Number distinct pairs of integers in order of first occurrence.
 
     Args:
         one: int64 `(rows,)`, the first of each pair.
         other: int64 `(rows,)`, the second.
 
     Returns:
-        Each row's number, int64 `(rows,)`, and the row in which each number occurs first, int64.
+        The number of each row's pair, int64 `(rows,)`, and the first row of each number, int64.
     """
     rows = one.shape[0]
     size = slots_for(rows)

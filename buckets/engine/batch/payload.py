@@ -1,7 +1,7 @@
-"""What travels between the stages: Arrow tables as bytes, one small envelope each.
+"""Payloads, which travel between the stages: Arrow tables as bytes, with one byte of header.
 
-A payload is one byte that says what it is, then an Arrow IPC stream (or JSON for counts). Rows of Spark carry
-payloads, so that a row costs nothing per event.
+The byte says which kind of payload follows: an Arrow IPC stream, or JSON for counts. A Spark row carries a whole
+payload, so rows cost nothing per event.
 """
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ GROUP = b"group"
 
 
 def pack(kind: bytes, table: pa.Table | pa.RecordBatch, group_id: str = "") -> bytes:
-    """Return a table as a payload."""
+    """Pack a table into a payload."""
     schema = table.schema.with_metadata({GROUP: group_id.encode()})
     sink = pa.BufferOutputStream()
     sink.write(kind)
@@ -27,10 +27,10 @@ def pack(kind: bytes, table: pa.Table | pa.RecordBatch, group_id: str = "") -> b
 
 
 def unpack(payload: bytes) -> pa.Table:
-    """Return the table of a payload."""
+    """Unpack the table of a payload."""
     return pa.ipc.open_stream(pa.py_buffer(payload)[1:]).read_all()
 
 
 def group_of(table: pa.Table) -> str:
-    """Return the group whose events the table holds."""
+    """Return the id of the group whose events the table holds."""
     return table.schema.metadata[GROUP].decode()

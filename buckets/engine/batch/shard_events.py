@@ -1,6 +1,6 @@
-"""The events of a shard's share of a batch, each once, packed for the shuffle; and the keys they have in each group.
+"""A shard's share of a batch, packed for the shuffle: each event once, with its keys in each group.
 
-Several pieces of arrivals become one here: in the order of arrival, each key once.
+Pieces of arrivals are merged here, in arrival order and with each key once.
 """
 
 import json
@@ -29,14 +29,14 @@ _SOURCES = b"sources"
 
 
 def way_id(group_id: str, way: int) -> str:
-    """Return how a group is named where its events enter in one way, FILLS | COUNTS | ASKS; COUNTS is the usual one."""
+    """Return a group's id for events that enter it in one way, FILLS | COUNTS | ASKS; its own id for COUNTS."""
     return f"{int(group_id, 16) ^ way ^ COUNTS:016x}"
 
 
 class ShardPayload(NamedTuple):
-    """What a piece of arrivals sends to a shard."""
+    """The events and keys that a piece of arrivals sends to one shard."""
 
-    group_ids: Sequence[str]  # the groups of which it has keys, see `way_id`
+    group_ids: Sequence[str]  # the groups in which it has keys, see `way_id`
     keys: Int64s  # int64 `(groups,)`, how many of each
     key_events: Int32s  # int32 `(keys,)`, how many events each key has
     key_bytes: Int32s  # int32 `(keys,)`, how many bytes each key has
@@ -47,9 +47,9 @@ class ShardPayload(NamedTuple):
 
 @dataclass(frozen=True)
 class SentEvents:
-    """What a piece of arrivals sends to all shards."""
+    """The events and keys that a piece of arrivals sends to all shards."""
 
-    group_ids: Sequence[str]  # the groups of which there are keys, see `way_id`
+    group_ids: Sequence[str]  # the groups in which events have keys, see `way_id`
     partitioned: Partitioned  # what goes to which shard
     events: pa.Table  # the events in the order of arrival; their column `source` is a dictionary
 
@@ -59,17 +59,17 @@ class SentEvents:
         return np.flatnonzero(np.diff(self.partitioned.key_start)).tolist()
 
     def are_few_and_plain(self, group_ids: Sequence[str]) -> bool:
-        """Return whether events are few and in order, and all of them count; `group_ids` are all groups."""
+        """Return whether events are few, in arrival order and all count; `group_ids` are all groups."""
         is_small = len(self.partitioned.rows) <= MOST_TOGETHER
         return is_small and set(self.group_ids).issubset(group_ids) and ascend(*arrival(self.events))
 
     @cached_property
     def _of_shards(self) -> pa.Table:
-        """Return the events shard by shard."""
+        """The events, shard by shard."""
         return self.events.take(pa.array(self.partitioned.events)).combine_chunks()
 
     def of_shard(self, shard: int) -> ShardPayload:
-        """Return what one shard is sent."""
+        """Return the payload for one shard."""
         parts, of_groups = self.partitioned, self.partitioned.keys[shard]
         keys, data, rows, events = parts.stretches(shard)
         groups = np.flatnonzero(of_groups)
@@ -84,7 +84,7 @@ class SentEvents:
         )
 
     def packed(self) -> Iterator[tuple[int, bytes]]:
-        """Yield what each shard is sent that gets an event, in bytes."""
+        """Yield each shard that gets an event, with its payload as bytes."""
         of_shards = self._of_shards
         source, at = whole(of_shards["source"]), of_shards.schema.get_field_index("source")
         named = {_SOURCES: json.dumps(source.dictionary.to_pylist()).encode()}
@@ -97,9 +97,9 @@ class SentEvents:
 
 
 def _packed(sent: ShardPayload, schema: bytes, events: pa.RecordBatch) -> bytes:
-    """Return a payload in bytes, its events as they are given here.
+    """Serialise a payload, with its events as given here.
 
-    Its parts stand one after the other, each with how many bytes it has before all of them.
+    A table of part lengths in bytes comes first, then the parts one after the other.
     """
     identities = b"".join([bytes.fromhex(each) for each in sent.group_ids])
     arrays = sent.keys, sent.key_events, sent.key_bytes, sent.rows, sent.key_data
@@ -115,7 +115,7 @@ def _packed(sent: ShardPayload, schema: bytes, events: pa.RecordBatch) -> bytes:
 
 
 def unpack_shard(packed: bytes) -> ShardPayload:
-    """Return what `SentEvents` packed for one shard."""
+    """Read a payload that `SentEvents.packed` wrote."""
     lengths = np.frombuffer(packed, np.int64, 8, _ALIGNED).tolist()
     at, begins = 9 * _ALIGNED, []
     for length in lengths:
@@ -158,9 +158,9 @@ class EventsByKey(NamedTuple):
 
 
 def by_key(tables: list[pa.Table]) -> EventsByKey:
-    """Return tables of one group as one table, key by key, each key's events in arrival order.
+    """Merge tables of one group into one, key by key, each key's events in arrival order.
 
-    `fan_out` has made each of them so. Tables of pieces that came one after the other are sorted by key alone.
+    `fan_out` sorts each table so. Pieces that arrived one after the other are only sorted by key.
     """
     table = tables[0]
     if len(tables) > 1:
@@ -196,7 +196,7 @@ class ShardEvents:
 
     @classmethod
     def of_all(cls, sent: SentEvents) -> "ShardEvents":
-        """Return what a piece of arrivals, in their order, has sent to all shards; all of it counts."""
+        """Return the events that a piece, in arrival order, sends to all shards; all of them count."""
         parts = sent.partitioned
         counts, keys = parts.keys[sent.shards], fixed(parts.key_data, starts_of(parts.key_bytes))
         rows = parts.events[parts.rows + np.repeat(parts.event_start[:-1], np.diff(parts.row_start))]
@@ -210,7 +210,7 @@ class ShardEvents:
 
     @classmethod
     def of(cls, pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> "ShardEvents":
-        """Return what several pieces of arrivals have sent, at least one; `group_ids` are all groups, in order."""
+        """Merge what one or more pieces of arrivals sent; `group_ids` are all groups, in order."""
         is_plain = set(group_ids).issuperset(chain(*(piece.group_ids for piece in pieces)))
         if is_plain and len(pieces) == 1 and ascend(*arrival(pieces[0].events)):
             (piece,) = pieces
@@ -221,7 +221,7 @@ class ShardEvents:
 
     @classmethod
     def joined(cls, shards: "Sequence[ShardEvents]", group_ids: Sequence[str]) -> "ShardEvents":
-        """Return the events of several shards, for one call that scores all of them; `group_ids` are all groups."""
+        """Join the events of several shards, to score them in one call; `group_ids` are all groups."""
         first_rows = starts_of([len(each.events) for each in shards])[:-1].tolist()
         ways = [np.full(len(each.rows), COUNTS, np.int8) if each.ways is None else each.ways for each in shards]
         return cls._by_group(
@@ -247,7 +247,7 @@ class ShardEvents:
         events: pa.Table,
         ways: Int8s | None = None,
     ) -> "ShardEvents":
-        """Return events of several shards, which are given shard by shard; `groups` has the index of each key's."""
+        """Sort events, given shard by shard, by group; `groups` has the index of each key's group."""
         by_group, group_start = sort_by_code(groups, len(group_ids))
         places = np.empty(len(by_group), np.int64)
         places[by_group] = np.arange(len(by_group))
@@ -271,7 +271,7 @@ class ShardEvents:
         return cls([group_id], np.array([0, keys.size]), arrived.key_start, keys, rows, arrived.events)
 
     def apart(self) -> "ShardEvents":
-        """Return the same events, each with a key to itself; a key is there as often as it has events."""
+        """Give each event a key entry of its own; a key is repeated for each of its events."""
         each = np.repeat(np.arange(self.keys.size), np.diff(self.key_start))
         return replace(
             self,
@@ -282,7 +282,7 @@ class ShardEvents:
         )
 
     def cut(self, group_ids: Collection[str]) -> "ShardEvents":
-        """Return the same with these groups cut in parts, one for each shard that has a key of them."""
+        """Split each of these groups into one part for each shard that has keys of it."""
         if self.shards is None or not group_ids:
             return self
         numbers = self.groups_among(self.group_ids)
@@ -293,7 +293,7 @@ class ShardEvents:
         return replace(self, group_ids=of_parts, group_start=np.append(first, len(numbers)))
 
     def groups_among(self, group_ids: Sequence[str]) -> Int64s:
-        """Return the group of each key, int64 `(keys,)`, as its index among some groups."""
+        """Return the group of each key as an index into `group_ids`, int64 `(keys,)`."""
         numbers = {group_id: number for number, group_id in enumerate(group_ids)}
         of_groups = np.array([numbers[group_id] for group_id in self.group_ids], np.int64)
         return np.repeat(of_groups, np.diff(self.group_start))
@@ -303,17 +303,17 @@ class ShardEvents:
         return texts_of(self.keys.slice(*self.group_start[group : group + 2].tolist()))
 
     def events_of(self, group: int) -> slice:
-        """Return where the events of a group stand in `rows`."""
+        """Return the slice of `rows` that holds the events of a group."""
         first, end = self.group_start[group : group + 2]
         return slice(self.key_start[first].item(), self.key_start[end].item())
 
     def codes_of(self, group: int) -> Int64s:
-        """Return the key of each event of a group, as its index among the keys of the group."""
+        """Return the key of each event of a group, as an index into the group's keys."""
         first, end = self.group_start[group : group + 2].tolist()
         return np.repeat(np.arange(end - first), np.diff(self.key_start[first : end + 1]))
 
     def by_key(self, group: int) -> EventsByKey:
-        """Return the events of a group that count, as a table of their own."""
+        """Return the events of a group as a table of their own, without those that only ask."""
         of_group, codes, keys = self.events_of(group), self.codes_of(group), self.keys_of(group)
         rows = self.rows[of_group]
         if self.ways is not None:
@@ -324,9 +324,9 @@ class ShardEvents:
 
 
 def joined_shards(sent: Sequence[Sequence[ShardPayload]], group_ids: Sequence[str]) -> ShardEvents | None:
-    """Return what several shards are sent, for one call that scores all of them; None if it is much, or one alone.
+    """Join the payloads of several shards, to score them in one call; `group_ids` are all groups, in order.
 
-    `group_ids` are all groups, in order.
+    None for a single shard, or more than `MOST_TOGETHER` events of keys.
     """
     if len(sent) < 2 or sum(len(piece.rows) for pieces in sent for piece in pieces) > MOST_TOGETHER:
         return None
@@ -334,7 +334,7 @@ def joined_shards(sent: Sequence[Sequence[ShardPayload]], group_ids: Sequence[st
 
 
 def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str], is_plain: bool) -> ShardEvents:
-    """Return pieces, the first of which came first, as one."""
+    """Merge pieces, which are given in the order in which they arrived."""
     events = pa.concat_tables([piece.events for piece in pieces]).unify_dictionaries().combine_chunks()
     first_row = starts_of(np.array([len(piece.events) for piece in pieces]))
     rows = np.concatenate([piece.rows + first for piece, first in zip(pieces, first_row[:-1].tolist(), strict=True)])

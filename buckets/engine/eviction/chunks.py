@@ -1,6 +1,6 @@
 """Chunks of the eviction schedule: lists of keys as bytes, read and written in columns.
 
-An entry is a varint of twice the key's length, plus 1 where the key's clock is noted; the key; and that clock in ms.
+An entry is a varint of twice the key's length, plus 1 if a clock follows; the key; and its clock in ms, if noted.
 """
 
 from typing import Final
@@ -20,11 +20,11 @@ def read_chunks(chunks: ByteStrings, groups: ByteStrings) -> tuple[ByteStrings, 
     """Read chunks.
 
     Returns:
-        Where the heads of their keys lie; the clock that is noted of each, int64 `(keys,)`, NOT_NOTED for none; and
-        where the keys of each chunk begin, int64 `(chunks + 1,)`.
+        The state keys of their keys' heads; the noted clock of each, int64 `(keys,)`, or NOT_NOTED; and where the keys
+        of each chunk begin, int64 `(chunks + 1,)`.
 
     Raises:
-        BucketsError: one is no list of keys.
+        BucketsError: a chunk is not a list of keys.
     """
     most = len(chunks.data)
     data = np.empty(most + most * int(groups.lengths.max(initial=0)), np.uint8)
@@ -39,14 +39,14 @@ def read_chunks(chunks: ByteStrings, groups: ByteStrings) -> tuple[ByteStrings, 
 def write_chunks(
     begun: ByteStrings, keys: ByteStrings, noted_ms: Int64s, first: Int64s, passed_over: int
 ) -> ByteStrings:
-    """Write chunks.
+    """Append keys to chunks.
 
     Args:
-        begun: what is there of each; empty for a new one.
-        keys: where the heads of the keys lie that come into them, chunk by chunk.
-        noted_ms: int64 `(keys,)`, the clock that is noted of each; NOT_NOTED for none.
+        begun: the present bytes of each chunk; empty for a new one.
+        keys: the state keys of the heads of the keys to append, chunk by chunk.
+        noted_ms: int64 `(keys,)`, the clock to note for each key, or NOT_NOTED.
         first: int64 `(chunks + 1,)`, where the keys of each chunk begin.
-        passed_over: how many bytes stand before a key, where its head lies.
+        passed_over: the length of the prefix of a state key, which is not written.
     """
     most = len(begun.data) + len(keys.data) + 2 * LONGEST * keys.size
     data, start = np.empty(most, np.uint8), np.zeros(begun.size + 1, np.int64)
@@ -56,7 +56,7 @@ def write_chunks(
 
 @compiled
 def _read(text, text_start, groups, group_start, data, start, noted_ms, first):
-    """Read chunks, and return how many keys they have; -1 where one is no list of keys."""
+    """Read chunks, and return their number of keys; -1 if one is not a list of keys."""
     key = np.int64(0)
     for chunk in range(text_start.shape[0] - 1):
         at, end = text_start[chunk], text_start[chunk + 1]
@@ -86,7 +86,7 @@ def _read(text, text_start, groups, group_start, data, start, noted_ms, first):
 
 @leaf
 def _has_varint(text, at, end):
-    """Return whether a varint that begins here ends before `end`."""
+    """Return whether the varint at this position ends before `end`."""
     last = min(end, at + LONGEST)
     while at < last and text[at] >= 128:
         at += 1
@@ -95,7 +95,7 @@ def _has_varint(text, at, end):
 
 @compiled
 def _write(begun, begun_start, keys, key_start, noted_ms, first, passed_over, data, start):
-    """Write chunks to `data`, where `start` gets where each begins."""
+    """Write chunks to `data`, and where each begins to `start`."""
     to = np.int64(0)
     for chunk in range(begun_start.shape[0] - 1):
         length = begun_start[chunk + 1] - begun_start[chunk]

@@ -1,11 +1,11 @@
-"""Eviction in a shard: keys that are due by its schedule are trimmed to their horizon, or evicted.
+"""Eviction in a shard: keys that are due in its schedule are trimmed to their horizon or evicted.
 
-An event that is older than the shard's clock by more than the allowed lateness may ask for an evicted key again. It
-begins a new timeline, which knows that it is complete only after the latest event that was ever evicted of its group:
-windows that reach further back say `warm: false`.
+An event that is older than the shard's clock by more than the allowed lateness may belong to an evicted key. It begins
+a new timeline, which is complete only after the latest event that was ever evicted from its group: windows that reach
+further back say `warm: false`.
 
-What policies remember of a key goes with its timeline. A key stays as long as if it had had an event at the last time
-at which a policy needs that, the end of its last cooldown, however short its windows are.
+Policy entries of a key are evicted with its timeline. A key stays as if it had had an event when its policies last need
+their entry, at the end of its last cooldown, however short its windows are.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ _NO_GENERATION = -1  # That of no head: of groups that are gone
 
 
 def kept_keys(scored: ScoredGroups) -> Flags | None:
-    """Return which keys have an event that leaves a trace, bool `(keys,)`; None where all have."""
+    """Return which keys have an event that changes their timeline, bool `(keys,)`; None if all have."""
     if not len(scored.events.ways):
         return None
     remaining, are_kept = np.flatnonzero(scored.events.ways != ASKS), np.zeros(len(scored.clocks_ms), np.bool_)
@@ -49,7 +49,7 @@ class Eviction:
     store: ShardStore  # the shard's state
     plans: Mapping[str, GroupPlan]  # the live groups' plans, by the identity of their timelines
     schedule: EvictionSchedule  # the shard's eviction schedule
-    # by the name of a group that is there, how many keys were evicted in this batch
+    # by the name of a live group, how many keys were evicted in this batch
     evicted: Counter[str] = field(default_factory=Counter)
     events: int = 0  # how many events have been scored
     _scored: list[tuple[ByteStrings, Int64s]] = field(default_factory=list)
@@ -62,27 +62,27 @@ class Eviction:
         apart: frozenset[str] = frozenset(),
         evicts: bool = True,
     ) -> "Eviction":
-        """Read the schedule, before anything of the batch is written.
+        """Read the schedule before the batch writes anything.
 
-        `apart` are the timelines that are being filled, which have a time of their own. Where nothing is evicted, it is
-        known what has been.
+        `apart` are the timelines that are being filled, which have clocks of their own. Without `evicts`, only the
+        record of earlier evictions is read.
         """
         if not evicts:
             return cls(store, plans, EvictionSchedule.of_evicted(store.schedule))
         return cls(store, plans, EvictionSchedule.load(store.schedule, apart))
 
     def next(self) -> "Eviction":
-        """Return what goes on behind this one, which has ended."""
+        """Begin the eviction that follows this one, which has ended."""
         return self.begin(self.store, self.plans)
 
     def note(self, keys: GroupedKeys, clocks_ms: Int64s, are_new: Flags, events: int) -> None:
-        """Note keys that were scored, with so many events: new ones are entered, and none of them needs a visit.
+        """Note keys that were scored: new ones enter the schedule, and none of them needs a visit in this batch.
 
         Args:
-            keys: the keys, group by group; each group has some.
-            clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
-            are_new: bool `(keys,)`, which had no timeline.
-            events: how many events they had.
+            keys: the keys, group by group; no group is empty.
+            clocks_ms: int64 `(keys,)`, their clocks after the batch; NO_CLOCK for none.
+            are_new: bool `(keys,)`, which had no timeline before.
+            events: their number of events.
         """
         self.events += events
         self._scored.append((keys.state_keys, clocks_ms))
@@ -106,7 +106,7 @@ class Eviction:
         return {group_id: plan.horizon_ms for group_id, plan in self.plans.items()}
 
     def _scored_of(self, keys: GroupedKeys) -> tuple[Int64s, Int64s]:
-        """Return which keys have been scored in this batch, as indices, and their clocks since, int64 `(scored,)`."""
+        """Return indices of the keys that were scored in this batch, and their clocks after it, int64 `(scored,)`."""
         if not self._scored:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         # Of a key that was scored more than once the last clock counts: the first that is found counts here.
@@ -116,7 +116,7 @@ class Eviction:
         return found, np.concatenate(clocks_ms)[index[found]]
 
     def _visit(self, visited: Scheduled) -> None:
-        """Look at keys that were not scored just now: they stay, or are evicted."""
+        """Visit keys that this batch did not score: keep and trim them, or evict them."""
         keys = visited.keys
         if not keys.size:
             return
@@ -156,7 +156,7 @@ class PolicyEviction:
         """Read the schedule.
 
         Args:
-            store: what is remembered.
+            store: the store of policy entries.
             rule_set: the rules of the batch.
             lateness_ms: the allowed lateness, which the horizon adds to the longest window.
         """
@@ -169,11 +169,11 @@ class PolicyEviction:
         self._events = 0
 
     def note(self, table: KeyedTable, new_ms: Mapping[str, int]) -> None:
-        """Note the events of a group, and keys of which something is remembered now and was not before.
+        """Note the events of a group, and the keys that got their first policy entry.
 
         Args:
             table: the events.
-            new_ms: by key, the time of the event that made the difference.
+            new_ms: by such a key, the time of the event that created the entry.
         """
         group_id, clocks_ms = table.group.group_id, np.full(len(table.keys), NO_CLOCK, np.int64)
         np.maximum.at(clocks_ms, table.codes, table.column("time_ms"))

@@ -1,17 +1,17 @@
-"""When the keys of a shard are visited again, so that idle ones do not stay for ever.
+"""The eviction schedule: when each key of a shard is visited again, so that idle keys are evicted.
 
 Every key is in the schedule once, in a *slot* of its group: the first multiple of an eighth of the horizon after its
-clock. A slot is due when the shard's clock (`shard_clock`) has passed it by the horizon. Its keys are visited then: one
-whose own clock is still within the horizon goes to the slot of that clock. So a key costs one visit per horizon,
+clock. A slot is due when the shard's clock (`shard_clock`) has passed it by the horizon. Its keys are then visited: a
+key whose own clock is still within the horizon moves to the slot of that clock. So a key costs one visit per horizon,
 however many events it has.
 
-A key whose own clock has fallen out of the horizon may be idle. Or it lags: its source is slow, or another source has
-just begun far ahead. So its clock is noted, and it is visited once more an eighth of the horizon later. If its clock
-has moved on by then, it lags: it stays for another horizon, and so on as long as it moves. Otherwise it is evicted.
+A key whose clock has fallen out of the horizon may be idle. Or it lags, because its source is slow or another source
+started far ahead. So its clock is noted, and it is visited again an eighth of the horizon later. If its clock has moved
+by then, it lags and stays for another horizon, and so on as long as it moves. Otherwise it is evicted.
 
-A batch visits at most as many keys as it holds events (and `SPARE_VISITS` more); what is left stays due. As every key
-came to its slot by an event, the backlog is never long, and no batch pays for visiting all keys. Only event time moves
-the schedule: no timers, no watermark.
+A batch visits at most as many keys as it holds events, plus `SPARE_VISITS`; the others stay due. As every key entered
+its slot by an event, the backlog stays short, and no batch pays for visiting all keys. Only event time advances the
+schedule: it has no timers and no watermark.
 
 In the state: an *overview* as JSON, `{"version", "slots": {group: {until_ms: keys}}, "evicted_until_ms": {group: ms}}`,
 the voters of the shard's clock, and the keys of each slot in chunks of `CHUNK_KEYS`, appended to and taken from the
@@ -46,15 +46,15 @@ LONG_AGO_MS = -(2**62)
 
 
 class Scheduled(NamedTuple):
-    """Keys as they are in the schedule, or come into it."""
+    """Keys with their noted clocks, taken from the schedule or to be entered."""
 
-    keys: GroupedKeys  # the keys; those that are due stand group by group
-    # int64 `(keys,)`, the clock of each when it was entered, in ms, if it was out of the horizon then; NOT_NOTED
+    keys: GroupedKeys  # the keys; those that are due are grouped
+    # int64 `(keys,)`, in ms, the clock of each when it was entered, if that was out of the horizon; NOT_NOTED
     # otherwise
     noted_ms: Int64s
 
     def take(self, indices: Int64s) -> "Scheduled":
-        """Return some of them, in the order of their indices."""
+        """Return the keys at these indices."""
         return Scheduled(self.keys.take(indices), self.noted_ms[indices])
 
 
@@ -79,7 +79,7 @@ class EvictionSchedule:
 
     @classmethod
     def load(cls, entries: Entries, apart: frozenset[str] = frozenset()) -> "EvictionSchedule":
-        """Read the schedule of a shard; groups that are `apart` have a time of their own.
+        """Read the schedule of a shard; groups in `apart` have clocks of their own.
 
         Raises:
             BucketsError: a later release wrote it.
@@ -106,11 +106,11 @@ class EvictionSchedule:
 
     @classmethod
     def of_evicted(cls, entries: Entries) -> "EvictionSchedule":
-        """Read nothing but what has been evicted of a shard."""
+        """Read only the times up to which a shard's groups were evicted."""
         return cls(evicted_until_ms=_evicted_until_ms(entries.get([OVERVIEW])[0]))
 
     def save(self, entries: Entries, live: Collection[str]) -> None:
-        """Write what has changed."""
+        """Write the changes; forget groups that are not `live`."""
         self._write_added(entries)
         self.clock.keep(live)
         self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
@@ -130,22 +130,22 @@ class EvictionSchedule:
         self._stored, self._besides, self._has_other_slots = now, besides, False
 
     def leave(self, entries: Entries, live: Collection[str]) -> None:
-        """Write what has changed, and leave this schedule to who reads that in this process: it is theirs then."""
+        """Write the changes, and hand this schedule over to the next reader in this process."""
         self.save(entries, live)
         _LEFT[*self._stored, self.clock.kind] = self
         while len(_LEFT) > MOST_LEFT:
             _LEFT.pop(next(iter(_LEFT)), None)
 
     def note_evicted(self, group_id: str, until_ms: int) -> None:
-        """Note that a timeline of a group was evicted, and the time of its latest event."""
+        """Note the eviction of a timeline whose latest event was at `until_ms`."""
         self.evicted_until_ms[group_id] = max(until_ms, self.evicted_until_ms.get(group_id, until_ms))
 
     def enter(
         self, keys: GroupedKeys, clocks_ms: Int64s, horizons_ms: Mapping[str, int], now_ms: Times | None = None
     ) -> None:
-        """Enter keys by their clocks; one that is out of the horizon of its group stays another horizon.
+        """Enter keys by their clocks; a key whose clock is out of its group's horizon stays for another horizon.
 
-        `now_ms` is what time it is by group; without it what the clock says.
+        `now_ms` gives the time of each group, by default from the shard's clock.
         """
         step_ms, shard_ms, from_ms, _ = self._times(keys, horizons_ms, now_ms)
         lags = clocks_ms < from_ms
@@ -153,14 +153,14 @@ class EvictionSchedule:
         self._add(keys, until_ms, np.where(lags, clocks_ms, NOT_NOTED))
 
     def enter_visited(self, visited: Scheduled, clocks_ms: Int64s, horizons_ms: Mapping[str, int]) -> Flags:
-        """Enter those of visited keys that stay, and note until when the others were needed.
+        """Enter the visited keys that stay again, and note until when the others were needed.
 
-        A key that may be idle is entered for an eighth of the horizon, with its clock.
+        A key that may be idle is entered with its clock, an eighth of the horizon ahead.
 
         Args:
-            visited: the keys, as `take_due` gave them.
-            clocks_ms: int64 `(keys,)`, until when each is needed; NO_CLOCK where it is not at all.
-            horizons_ms: of each group.
+            visited: the keys from `take_due`.
+            clocks_ms: int64 `(keys,)`, until when each key is needed; NO_CLOCK if it is not.
+            horizons_ms: the horizon of each group.
 
         Returns:
             Which of the keys stay, `(keys,)`.
@@ -185,9 +185,9 @@ class EvictionSchedule:
     def _times(self, keys: GroupedKeys, horizons_ms: Mapping[str, int], now_ms: Times | None = None) -> Int64s:
         """Return times for each key, int64 `(4, keys)`, in ms.
 
-        They are how far apart the slots of its group are, the shard's clock, the clock from which on a key is within
-        the horizon, and the slot that is due an eighth of the horizon from now; where too few keys are known to say
-        how late it is, each is within the horizon.
+        They are the width of its group's slots, the shard's clock, the earliest clock within the horizon, and the slot
+        that becomes due an eighth of the horizon from now. While too few keys are known for a clock, every key is
+        within the horizon.
         """
         now_ms = self.clock.times(keys.group_ids) if now_ms is None else now_ms
         times_ms: list[tuple[int, int, int, int]] = []
@@ -206,7 +206,7 @@ class EvictionSchedule:
             self._added.append((Scheduled(keys, noted_ms), until_ms))
 
     def take_due(self, entries: Entries, horizons_ms: Mapping[str, int], most: int) -> Scheduled:
-        """Take keys whose slot is due, and those of groups that are gone."""
+        """Take up to about `most` keys whose slot is due or whose group is gone."""
         wanted: list[tuple[str, int, int]] = []
         times_ms = self.clock.times(self.slots)
         for group_id, of_group in sorted(self.slots.items()):  # as one that is read has them
@@ -237,7 +237,7 @@ class EvictionSchedule:
         return Scheduled(GroupedKeys(group_ids, np.repeat(of_chunks, np.diff(first)), state_keys), noted_ms)
 
     def _write_added(self, entries: Entries) -> None:
-        """Append the keys that were entered to the chunks of their slots."""
+        """Append the entered keys to the chunks of their slots."""
         if not self._added:
             return
         self._has_other_slots = True
@@ -270,7 +270,7 @@ class EvictionSchedule:
 
 
 _LEFT: dict[tuple[bytes, bytes, ClockKind], EvictionSchedule] = {}
-"""Schedules by what was written of them: most are read where they were written, and need not be made of that again."""
+"""Schedules by their written form: most are read in the process that wrote them, and need not be decoded."""
 
 
 @lru_cache(maxsize=8)

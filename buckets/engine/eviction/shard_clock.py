@@ -1,19 +1,18 @@
-"""The clock of a shard: how far its events have come, by the vote of many keys.
+"""The clock of a shard: how far its events have advanced, by a vote of many keys.
 
-Idle keys are evicted when this clock has passed them by the horizon, so an event with a wild date must not move it, nor
-must a key whose events all have wild dates. For each group the shard remembers the `VOTERS` keys that had events last,
-each with its own clock. The median of those is how far the group has come; the clock is that of the group that has come
-furthest. So it takes half of the keys that were active last to move it; and since it is computed from those alone, it
-comes back by itself when they are right again.
+Idle keys are evicted when this clock has passed them by the horizon, so neither an event with a wrong date nor a key
+whose events all have wrong dates may move it. For each group, the shard remembers the `VOTERS` most recently active
+keys, each with its own clock. Their median is the clock of the group; the shard's clock is the latest of these. So half
+of the recently active keys have to move it, and since it follows from them alone, it recovers once they are right.
 
-A group that is being filled from the archive is at another time than the events of the shard. It goes by its own
-voters, and they have no vote on anything else.
+A group that is being filled from the archive is at a different time than the shard's live events. It follows its own
+voters, which have no vote on anything else.
 
-What this costs: the clock is behind the newest event by half of what the voters differ, so idle keys stay that much
-longer; where no group has `QUORUM` keys, there is no clock, and nothing is evicted. Each batch writes 12 bytes a voter.
+The price: the clock lags the newest event by half of the spread of the voters, so idle keys stay that much longer;
+while no group has `QUORUM` keys, the shard has no clock and evicts nothing. Each batch writes 12 bytes a voter.
 
-In the state: how many voters a row has room for, in 2 bytes, and a row for each group, as `_row` says; the voter that
-had an event last comes last.
+In the state: the number of voters that a row has room for, in 2 bytes, then a row for each group in the type of `_row`,
+most recently active voter last.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,13 +35,13 @@ _COUNT_BYTES: Final = 2
 
 
 class _Voters(NamedTuple):
-    """The voters of groups; a group's stand before each other, who had an event last at the end of its row."""
+    """The voters of groups: a row for each group, aligned to its end, most recently active voter last."""
 
     identities: npt.NDArray[np.uint8]  # uint8 `(groups, GROUP_BYTES)`
     hashes: npt.NDArray[np.uint32]  # uint32 `(groups, VOTERS)`, the hash of the key of each
     clocks_ms: Int64s  # int64 `(groups, VOTERS)`, its clock
     counts: Int64s  # int64 `(groups,)`, how many there are
-    # int64 `(groups,)`, the greatest time that more than half of them have come to; NO_CLOCK where they are too few
+    # int64 `(groups,)`, the latest time that more than half of them have reached; NO_CLOCK without a quorum
     medians_ms: Int64s
 
 
@@ -57,7 +56,7 @@ def _new_voters(groups: int) -> _Voters:
 
 
 def _row(most: int) -> np.dtype[np.void]:
-    """Return how a group with up to `most` voters is written; these stand at the end of their fields."""
+    """Return the row type of a group with up to `most` voters, which fill their fields from the end."""
     fields = [
         ("identity", "u1", GROUP_BYTES),
         ("count", "<u2"),
@@ -71,7 +70,7 @@ ClockKind = tuple[frozenset[str], int, int]
 
 
 def clock_kind(apart: frozenset[str]) -> ClockKind:
-    """Return what makes clocks with the same voters the same: the groups with a time of their own, and the numbers."""
+    """Return what determines a clock besides its voters: the groups with clocks of their own, and the constants."""
     return apart, VOTERS, QUORUM
 
 
@@ -85,7 +84,7 @@ class ShardClock:
 
     @classmethod
     def from_bytes(cls, stored: bytes, apart: frozenset[str] = frozenset()) -> "ShardClock":
-        """Read what `to_bytes` wrote; nothing is a clock that has seen no event."""
+        """Read what `to_bytes` wrote; empty bytes are a clock that has seen no event."""
         if not stored:
             return cls(apart)
         row = _row(int.from_bytes(stored[:_COUNT_BYTES], "little"))
@@ -104,7 +103,7 @@ class ShardClock:
 
     @classmethod
     def of_voters(cls, voters: Mapping[str, Iterable[Voter]]) -> "ShardClock":
-        """Return the clock of these voters, the latest last; of too many the last ones count."""
+        """Return the clock of these voters, latest last; only the last `VOTERS` of a group count."""
         each = {group_id: dict([*of_group][-VOTERS:]) for group_id, of_group in voters.items()}
         most = max(map(len, each.values()), default=0)
         rows = np.zeros(len(each), _row(most))
@@ -129,7 +128,7 @@ class ShardClock:
 
     @property
     def voters(self) -> dict[str, list[Voter]]:
-        """By group, its voters; who had an event last comes last."""
+        """The voters of each group, most recently active last."""
         found = {}
         for group_id, number in self._numbers.items():
             first = self._voters.hashes.shape[1] - int(self._voters.counts[number])
@@ -139,13 +138,13 @@ class ShardClock:
 
     @property
     def time_ms(self) -> int | None:
-        """How far the shard's events have come, in ms; None where too few keys are known to say."""
+        """The shard's clock in ms; None while too few keys are known."""
         known = zip(self._numbers, self._voters.medians_ms.tolist(), strict=True)
         latest_ms = max((median_ms for group_id, median_ms in known if group_id not in self._apart), default=NO_CLOCK)
         return None if latest_ms == NO_CLOCK else latest_ms
 
     def times(self, group_ids: Iterable[str]) -> dict[str, int | None]:
-        """Return by group how far the events have come that it goes by, in ms; None where too few keys can say."""
+        """Return the clock that applies to each group, in ms; None while too few keys are known."""
         time_ms = self.time_ms
         times: dict[str, int | None] = dict.fromkeys(group_ids, time_ms)
         for group_id in self._apart & times.keys():
@@ -161,16 +160,16 @@ class ShardClock:
         state_keys: ByteStrings,
         clocks_ms: Int64s,
     ) -> dict[str, int | None]:
-        """Let keys vote that had events, one group after the other.
+        """Let the keys that had events vote, one group after the other.
 
         Args:
             group_ids: their groups.
-            group_start: int64 `(groups + 1,)`, where the keys of each begin.
-            state_keys: where the heads of the keys lie, each once.
-            clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
+            group_start: int64 `(groups + 1,)`, where each group's keys begin.
+            state_keys: the state keys of their heads, each once.
+            clocks_ms: int64 `(keys,)`, their clocks; NO_CLOCK for none.
 
         Returns:
-            By group, what time it was by then for it, as `times` says.
+            By group, its time as in `times`, right after its own vote.
         """
         new = [group_id for group_id in group_ids if group_id not in self._numbers]
         if new:
@@ -197,18 +196,18 @@ class ShardClock:
 
 @compiled
 def _vote(keys, key_start, passed_over, group_start, clocks_ms, numbers, apart, quorum, voters: _Voters):
-    """Let the keys of groups vote, and return what time it is for each group by then; NO_CLOCK for none.
+    """Let the keys of groups vote, and return each group's time right after its vote; NO_CLOCK for none.
 
     Args:
-        keys: uint8, where the heads of the keys lie, one after the other.
-        key_start: int64 `(keys + 1,)`.
-        passed_over: how many bytes stand before a key there.
+        keys: uint8, the state keys of the keys' heads, one after the other.
+        key_start: int64 `(keys + 1,)`, where each begins.
+        passed_over: the length of the prefix before a key.
         group_start: int64 `(groups + 1,)`, where the keys of each group begin.
-        clocks_ms: int64 `(keys,)`, their clocks; NO_CLOCK for one that does not vote.
-        numbers: int64 `(groups,)`, where the voters of each stand.
-        apart: bool, which of the voters' groups have a time of their own.
-        quorum: how many are enough.
-        voters: those before; changed.
+        clocks_ms: int64 `(keys,)`, their clocks; NO_CLOCK for a key that does not vote.
+        numbers: int64 `(groups,)`, the row of each group in `voters`.
+        apart: bool, which rows of `voters` have a clock of their own.
+        quorum: how many voters are enough.
+        voters: the voters so far; changed.
     """
     times_ms, most = np.empty(numbers.shape[0], np.int64), voters.hashes.shape[1]
     hashes, hashes_ms = np.empty(most, np.uint32), np.empty(most, np.int64)
@@ -237,7 +236,7 @@ def _vote(keys, key_start, passed_over, group_start, clocks_ms, numbers, apart, 
 
 @leaf
 def _latest(medians_ms, apart):
-    """Return the greatest median of groups that have no time of their own; NO_CLOCK for none."""
+    """Return the latest median of the groups without a clock of their own; NO_CLOCK for none."""
     latest_ms = np.int64(NO_CLOCK)
     for group in range(medians_ms.shape[0]):
         if not apart[group]:
@@ -247,8 +246,8 @@ def _latest(medians_ms, apart):
 
 @leaf
 def _median_ms(clocks_ms, first):
-    """Return the greatest time that more than half of the clocks from `first` on have come to, and sort them."""
-    for at in range(first + 1, clocks_ms.shape[0]):  # who had an event last stands last, so they nearly are
+    """Return the latest time that more than half of the clocks from `first` on have reached; sorts them."""
+    for at in range(first + 1, clocks_ms.shape[0]):  # the most recently active is last, so they nearly are sorted
         clock_ms, to = clocks_ms[at], at
         while to > first and clocks_ms[to - 1] > clock_ms:
             clocks_ms[to] = clocks_ms[to - 1]
@@ -259,9 +258,9 @@ def _median_ms(clocks_ms, first):
 
 @leaf
 def _let_vote(hashes, hashes_ms, first, others, voter, clock_ms):
-    """Put a voter before those from `first` on, where there is room and it is none of those from `others` on.
+    """Put a voter before `first` if there is room and it is not among those from `others` on.
 
-    Returns the first now.
+    Returns the new first.
     """
     if first == 0:
         return first

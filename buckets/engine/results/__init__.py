@@ -1,1 +1,1 @@
-"""Tables of what came out."""
+"""Results as tables."""

@@ -24,31 +24,30 @@ class FiredRules:
 
     table: KeyedTable  # the events of the group
     fired: Fired  # the events at which they fired, a row for each rule and event
-    # gives, for some of these rows, the columns of alerts that say what was found
+    # returns the alert columns with the results, for some of these rows
     columns: Callable[[Int64s], dict[str, pa.Array]]
-    key_order: Sequence[str] = ()  # in which order keys are written; empty for that of the group
+    key_order: Sequence[str] = ()  # the order of fields in keys; empty for the group's order
 
 
 def alert_id(rule: str, key: str, event_id: str, event_time_ms: int) -> str:
     """Return the identity of an alert: the same whenever an event of a key crosses the same version of a rule.
 
-    `rule` is as `_named` writes it. An event is its id and its time, as everywhere: the same id at another time is not
-    a duplicate. Where it stands in its source does not count, so a replay from another file or topic has the same
-    alerts.
+    `rule` is as `_named` writes it. Id and time identify an event, as everywhere: the same id at another time is not a
+    duplicate. Its position in the source does not count, so a replay from another file or topic has the same alerts.
     """
     parts = f"[{rule}, {encode_basestring(key)}, {encode_basestring(event_id)}, {event_time_ms}]"
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
 def _named(rule: Rule) -> str:
-    """Return the id and version of a rule, as they stand in a list in JSON."""
+    """Return the id and version of a rule as two elements of a JSON list."""
     return f"{encode_basestring(rule.rule_id)}, {rule.version}"
 
 
 def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, output: str, chosen: Int64s) -> pa.Table:
-    """Return the chosen rows of an output of alerts; with `ingested_ms` where the source knows that.
+    """Return the chosen rows of an output of alerts, with `ingested_ms` if the source has it.
 
-    Those of variants say only which event it was: there may be many.
+    Alerts of variants only identify the event, as they may be many.
     """
     table, fired, is_of_variants = results.table, results.fired, output in VARIANT_OUTPUTS
     events, columns = fired.events[chosen], columns_of(output, table.schema.largest_scale)

@@ -1,4 +1,4 @@
-"""What rules found at events, as alerts and evaluations show it: values, bounds, terms and texts."""
+"""Results of rules at events as alerts and evaluations show them: values, bounds, terms and texts."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,15 +36,15 @@ JSON_FLAG = {True: "true", False: "false"}
 
 
 class RuleTexts(NamedTuple):
-    """What all results of a rule say alike."""
+    """The texts that all results of a rule share."""
 
     term_starts: tuple[str, ...]  # the beginnings of the terms, in the order of the features
-    template: str  # the condition in English, with `%s` where values stand in it
-    names: tuple[str, ...]  # the features and fields whose values stand there
+    template: str  # the condition in English, with `%s` in place of values
+    names: tuple[str, ...]  # the features and fields whose values go there
 
     @classmethod
     def of(cls, rule: Rule) -> "RuleTexts":
-        """Return those of a rule."""
+        """Return the texts of a rule."""
         starts = tuple(_term_start(rule, named) for named in rule.named_features())
         names, mark = [*rule.features, *condition_fields(rule.when, rule.features)], "#"
         while mark in rule.when.text or mark in (rule.measure or ""):
@@ -60,7 +60,7 @@ class RuleTexts(NamedTuple):
 
 
 def _term_start(rule: Rule, named: NamedFeature) -> str:
-    """Return the beginning of a feature's term, which is the same at all events; what is the rule's is left out."""
+    """Return the beginning of a feature's term, the same at all events, without what it shares with the rule."""
     feature = named.feature
     fixed: dict[str, Any] = {"name": named.name, "function": feature.function}
     fixed |= {"of": feature.of_text} if feature.of_text is not None else {}
@@ -73,10 +73,9 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
 
 
 def fired_rules(judged: Iterable[Judged]) -> Iterator[FiredRules]:
-    """Yield rules of one group at the events at which they fired.
+    """Yield the rules of one group that fired, at the events at which they did.
 
-    Rules are together that name a key's fields in one order and whose alerts have the same columns. Nothing comes of a
-    rule that fired at no event.
+    Rules that name a key's fields in the same order, and whose alerts have the same columns, come together.
     """
     alike: dict[tuple[bool, tuple[str, ...]], list[_FiredRows]] = {}
     for of_rule in judged:
@@ -99,25 +98,25 @@ class _FiredRows(NamedTuple):
 
 
 def all_warm(judged: Judged, rows: Int64s) -> Flags:
-    """Return whether no window of a feature can lack something, at some of the events."""
+    """Return at which of some events all features are warm, bool `(rows,)`."""
     return np.all([np.ones(len(rows), np.bool_), *(of.warm[rows] for of in judged.features.values())], axis=0)
 
 
 def all_exact(judged: Judged, rows: Int64s) -> Flags:
-    """Return whether all features are known to the last digit, at some of the events."""
+    """Return at which of some events all features are exact, bool `(rows,)`."""
     exact = (of.values.exact[rows] for of in judged.features.values())
     return np.all([np.ones(len(rows), np.bool_), *exact], axis=0)
 
 
 def term_texts(judged: Judged, rows: Int64s, texts: RuleTexts) -> list[str]:
-    """Return the features at some of the events, as JSON text: a list of objects, in the order of the rule."""
+    """Return the terms of each of some events as JSON text: a list of objects, one a feature, in the rule's order."""
     of_features = zip(texts.term_starts, judged.features.values(), strict=True)
     terms = [_terms(start, of, rows) for start, of in of_features]
     return [f"[{', '.join(of[row] for of in terms)}]" for row in range(len(rows))]
 
 
 def _columns(rules: Sequence[_FiredRows], numbers: Int64s, chosen: Int64s) -> dict[str, pa.Array]:
-    """Return what alerts say of some rows, which are in order; for each of all rows there is the number of its rule."""
+    """Return the result columns of alerts for chosen rows, which are sorted; `numbers` has the rule of every row."""
     of_rules, begin = np.unique(numbers[chosen], return_index=True)
     pieces = [
         _FiredRows(rules[number].judged, rules[number].rows[of_rule - first])
@@ -147,7 +146,7 @@ def _filled(judged: Judged, rows: Int64s, texts: RuleTexts) -> list[str]:
 
 
 def _limit_columns(pieces: Sequence[_FiredRows]) -> dict[str, pa.Array]:
-    """Return the columns that only alerts of the short form have."""
+    """Return the columns that only alerts of rules in the short form have."""
     limits = [(of.judged.rule.limit, len(of.rows)) for of in pieces]
     of_rules = [chosen_rows(of.judged.compared, of.rows) for of in pieces if of.judged.compared is not None]
     compared = Rows(*map(np.concatenate, zip(*of_rules, strict=True)))
@@ -187,7 +186,7 @@ def _terms(start: str, of: FeatureValues, rows: Int64s) -> list[str]:
 
 
 def _fields(judged: Judged, rows: Int64s) -> dict[str, list[Any]]:
-    """Return the fields of events that the condition names: measures as decimals, the event time in ms."""
+    """Return the fields that the condition names, at some events: measures as decimals, the event time in ms."""
     table, named = judged.table, condition_fields(judged.rule.when, judged.features)
     fields: dict[str, list[Any]] = {}
     for name, column in table.fields(named, judged.events[rows]).items():
@@ -200,7 +199,7 @@ def _fields(judged: Judged, rows: Int64s) -> dict[str, list[Any]]:
 
 
 def _certain(judged: Judged, rows: Int64s) -> Flags:
-    """Return at which of some events the condition is true whatever lies between the bounds of its features."""
+    """Return at which of some events the condition is true for all values between the bounds of its features."""
     if judged.compared is not None:
         return judged.compared.certain[rows]
     certain = all_exact(judged, rows)
@@ -220,7 +219,7 @@ def _certain(judged: Judged, rows: Int64s) -> Flags:
 
 
 def _between(of: FeatureValues, row: int) -> Value:
-    """Return what a feature can be at an event."""
+    """Return the values that a feature can have at an event."""
     values = of.values
     if values.kind == "text":
         return values.scaled[row] if values.valid[row] else None
@@ -258,7 +257,7 @@ def _shown_field(value: Any) -> str:
 
 
 def condition_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:
-    """Return a rule with a condition at every event, in the columns that `expand_evaluations` gives."""
+    """Return the evaluations of a rule with a condition, in the columns of `expand_evaluations`."""
     table, rows = judged.table, np.arange(len(judged.events))
     taken = table.take(judged.events)
     columns = {
@@ -277,7 +276,7 @@ def condition_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:
 
 
 def _table(found: dict[str, pa.Array], schema: EventSchema, origins: pa.Table) -> pa.Table:
-    """Return columns in their order, with nulls for those that are not there, and where each event came from."""
+    """Return the columns of evaluations in order, nulls for missing ones, and the origin of each event."""
     columns = columns_of(EVALUATIONS, schema.largest_scale)
     known = {field.name: found.get(field.name, pa.nulls(len(origins), field.type)) for field in columns}
     origin = {
@@ -289,9 +288,9 @@ def _table(found: dict[str, pa.Array], schema: EventSchema, origins: pa.Table) -
 
 
 def compact_evaluations(group: ScoredGroup) -> pa.Table:
-    """Return the results of rules in the short form: a row for an event, with its results as lists.
+    """Return the results of rules in the short form, one row per event with its results as lists.
 
-    `expand_evaluations` makes them rows.
+    `expand_evaluations` turns them into rows.
     """
     rows, are_short = group.scored.rows, np.array([rule.is_short for rule in group.plan.rules], np.bool_)
     if not are_short.all():
@@ -322,7 +321,7 @@ def compact_evaluations(group: ScoredGroup) -> pa.Table:
 def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_version: int) -> pa.Table:
     """Expand compact evaluations into one row per event and rule, in the columns of the output `evaluations`.
 
-    There are three more columns, `source`, `source_order` and `position`, which say where the event came from.
+    Three more columns, `source`, `source_order` and `position`, say where the event came from.
     """
     names = ["rule", "fired", "warm", *(name for name in COMPUTED if name in compact.column_names)]
     lists = {name: compact[name].combine_chunks() for name in names}

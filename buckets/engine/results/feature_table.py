@@ -22,20 +22,20 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
 OUTCOMES = ("filtered", "unjudged", "evaluated", "collision", "late", "too_late", "duplicate", "dead_letter")
-"""What may become of an arrival; where it differs by key, as one may be late for one and not for another, the last one
-of these is told."""
+"""Outcomes of an arrival. If it differs by key, as an event may be late for one key and not for another, the last one
+in this order counts."""
 UNJUDGED, EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(1, len(OUTCOMES))
 
 
 class FeatureTable:
-    """The columns of features of a rule set, and what makes rows of them."""
+    """The feature columns of a rule set; builds their rows."""
 
     def __init__(
         self, rule_set: RuleSet, schema: EventSchema, flags: bool = False, refuses_others: bool = True
     ) -> None:
-        """Choose the columns; with `flags` each feature has two more, whether it is exact and whether it is warm.
+        """Choose the columns; with `flags`, each feature has two more that say whether it is exact and warm.
 
-        BucketsError if no rule over events is evaluated, or one is over alerts, unless these are to be left out.
+        BucketsError if no rule over events is evaluated or, with `refuses_others`, one is over alerts.
         """
         rules = [rule for rule in rule_set.rules if rule.is_evaluated]
         if refuses_others:
@@ -62,10 +62,10 @@ class FeatureTable:
     def rows(
         self, pieces: Sequence[pa.RecordBatch], payloads: Mapping[str, list[bytes]], ids: pa.Array | None = None
     ) -> pa.Table:
-        """Return the rows of arrivals that were scored together, which are as `numbered` gives them.
+        """Return the rows of arrivals from `numbered` that were scored together.
 
-        `payloads` are what a scorer that puts features out has made of them. With `ids` only those events have a row,
-        and repeats of these are left out.
+        `payloads` are the outputs of a scorer with `features`. With `ids`, only those events have a row, and their
+        duplicates are left out.
         """
         first = next((piece.column(POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
         size = sum(map(len, pieces))
@@ -93,13 +93,13 @@ class FeatureTable:
         return pa.table(values, schema=self.columns)
 
     def beside(self, payloads: Mapping[str, list[bytes]], size: int, first: int = 0) -> pa.Table:
-        """Return outcomes and features alone, of arrivals at positions from `first` that were scored together."""
+        """Return only outcomes and features of arrivals that were scored together, at positions from `first` on."""
         by_rule = _by_rule(payloads)
         outcomes = pa.array(OUTCOMES).take(pa.array(outcomes_of(payloads, by_rule, first, size)))
         return pa.table([outcomes, *self._values(by_rule, np.arange(size), first, size)], schema=self.beside_columns)
 
     def _values(self, by_rule: dict[str, list[pa.Table]], chosen: Int64s, first: int, size: int) -> Iterator[pa.Array]:
-        """Return the columns of rules at the rows that are wanted; NULL where a rule was not evaluated."""
+        """Yield the feature columns at the chosen rows; NULL where a rule was not evaluated."""
         tables: dict[str, tuple[pa.Table, pa.Array]] = {}
         for rule_id, pieces in by_rule.items():
             table = pa.concat_tables([piece.drop_columns([RULE]) for piece in pieces])
@@ -115,7 +115,7 @@ class FeatureTable:
             yield table[source[1]].combine_chunks().take(rows)
 
     def _attribute(self, pieces: Sequence[pa.RecordBatch], name: str, kind: AttributeType) -> pa.Array:
-        """Return a field of all arrivals in its type; null where it is not of that type."""
+        """Return a field of all arrivals in its declared type; null for a value of another type."""
         if name in self._schema.derive:
             events = (arrived.convert(piece, self._schema, frozenset(), counts=False).every for piece in pieces)
             return pa.concat_arrays([pa.array([], conversion.ARROW_TYPES[kind]), *(e.attributes[name] for e in events)])
@@ -124,7 +124,7 @@ class FeatureTable:
         return pa.concat_arrays(arrays) if arrays else pa.array([], conversion.ARROW_TYPES[kind])
 
     def _times(self, pieces: Sequence[pa.RecordBatch]) -> pa.Array:
-        """Return when all arrivals happened; null where they do not say."""
+        """Return the event times of all arrivals; null for a missing or invalid one."""
         declared = self._schema.event_time
         column = arrived.field_column(self._schema.field_names.index(declared.field))
         arrays = []
@@ -137,7 +137,7 @@ class FeatureTable:
 
 
 def _by_rule(payloads: Mapping[str, list[bytes]]) -> dict[str, list[pa.Table]]:
-    """Return by rule what a scorer that puts features out has made of it."""
+    """Return the tables of output `FEATURES` by rule."""
     by_rule: dict[str, list[pa.Table]] = {}
     for packed in payloads.get(FEATURES, []):
         table = payload.unpack(packed)
@@ -173,7 +173,7 @@ def _of_rule(rule: Rule, schema: EventSchema, flags: bool) -> Iterator[tuple[str
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    """Return names of which no two are the same, in any case of letters: later ones get `_2`, `_3` and so on."""
+    """Make names unique regardless of case: later ones get `_2`, `_3` and so on."""
     taken: set[str] = set()
     distinct = []
     for name in names:
@@ -185,7 +185,7 @@ def _apart(names: Sequence[str]) -> list[str]:
 
 
 def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
-    """Yield arrivals as those of one source, whose positions say how many came before, `first` at the start."""
+    """Yield arrivals as those of one source, with positions that count from `first`."""
     for piece in arrivals:
         fields = dict(zip(piece.schema.names, piece.columns, strict=True))
         fields[arrived.SOURCE] = pa.repeat(pa.scalar(""), len(piece))
@@ -198,7 +198,7 @@ def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.Reco
 def outcomes_of(
     payloads: Mapping[str, list[bytes]], by_rule: dict[str, list[pa.Table]], first: int, size: int
 ) -> npt.NDArray[np.int8]:
-    """Return what became of each arrival, as an index into `OUTCOMES`."""
+    """Return the outcome of each arrival, as an index into `OUTCOMES`."""
     outcomes = np.zeros(size, np.int8)
 
     def note(table: pa.Table, outcome: int) -> None:

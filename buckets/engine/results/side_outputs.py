@@ -1,4 +1,4 @@
-"""Side outputs of a group: events that were late, shared their time with another, or were already there."""
+"""Side outputs of a group: late events, collisions and duplicates."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,7 +29,7 @@ def late_events(group: ScoredGroup) -> pa.Table | None:
 
 
 def collisions(group: ScoredGroup) -> pa.Table | None:
-    """Return events that shared their time with another, and were not late."""
+    """Return events that shared their time with another event of their key, and were not late."""
     outcomes = group.scored.outcomes
     events = np.flatnonzero(outcomes.other_start >= 0)
     if len(events):
@@ -41,7 +41,7 @@ def collisions(group: ScoredGroup) -> pa.Table | None:
 
 
 def duplicates(group: ScoredGroup) -> pa.Table | None:
-    """Return events that were already there, and how they differ from those."""
+    """Return duplicates, and how they differ from the events that had arrived."""
     events = np.flatnonzero(group.scored.outcomes.code == DUPLICATE)
     if not len(events):
         return None
@@ -56,10 +56,10 @@ def duplicates(group: ScoredGroup) -> pa.Table | None:
 
 
 def side_table(output: str, group: ScoredGroup, events: Int64s, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Return the rows of a side output, with the columns that not all of them have.
+    """Return the rows of a side output; `columns` are those that not every side output has.
 
-    An outcome is warm where the event is later than all that may have been evicted of its key: nothing that is missing
-    could make it another.
+    An outcome is warm if the event is later than everything that may have been evicted of its key: then no missing
+    event could change the outcome.
     """
     taken = group.table.take(events)
     warm = taken["time_ms"].to_numpy() >= group.scored.since_ms[group.table.codes[events]]

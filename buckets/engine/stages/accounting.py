@@ -1,12 +1,12 @@
-"""The accounting of a batch: every event that came in came out in exactly one way.
+"""The accounting of a batch: every event that enters it leaves it with exactly one outcome.
 
     events in = no key + filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
                 + skipped + unjudged
 
-*No key* are events that do not belong to the group: a field that it groups by is null. *Skipped* are messages that
-are no events and not faulty, such as a deletion. *Unjudged* are events of a topic that only fills timelines. The left
-side is counted by the first stage, the right side by the shards; the two are compared for each group. Where the key may
-be another field's, an event comes in twice if it asks in another timeline than that in which it counts, unjudged.
+*No key* are events that do not belong to the group, because a grouping field is null. *Skipped* are messages that are
+neither events nor faulty, such as a deletion. *Unjudged* are events of a topic that only fills timelines. The first
+stage counts the left side and the shards count the right side; both are compared for each group. If keys have roles, an
+event that asks in one timeline and counts in another enters twice, and is unjudged where it counts.
 """
 
 import zlib
@@ -43,7 +43,7 @@ OVERFLOWED = "overflow"  # The reason of events that would take the sum of a rul
 
 
 class ShardMemory(NamedTuple):
-    """What a worker has of a shard in memory: its log, and what it remembers of the store besides."""
+    """The memory that a worker uses for a shard: its log, and its cache of the store."""
 
     log_bytes: int
     cache_bytes: int
@@ -71,17 +71,17 @@ class BatchFacts:
 
 
 def evicted_count(by_group: Mapping[str, int]) -> bytes:
-    """Return a count that says of which groups how many keys were evicted."""
+    """Encode how many keys of each group were evicted, as a count."""
     return msgspec.json.encode({"evicted_keys": by_group})
 
 
 def shard_count(shard: int, held: ShardMemory) -> bytes:
-    """Return a count that says what a worker holds of a shard."""
+    """Encode the memory that a worker uses for a shard, as a count."""
     return msgspec.json.encode({"shard": shard, "held": held})
 
 
 def _facts(counts: Sequence[Mapping[str, Any]], overflowed: int) -> BatchFacts:
-    """Add up what the stages of a batch have counted; `overflowed` events would have taken a sum past 64 bits."""
+    """Add up the counts of a batch's stages; `overflowed` events would have taken a sum past 64 bits."""
 
     def total(name: str) -> Counter[str]:
         summed = Counter[str]()
@@ -178,7 +178,7 @@ class BatchAccount:
 
 
 def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> BatchAccount:
-    """Add up the counts of a batch's stages: JSON of `fan_out`, `shard` and `alert_stage`, and what `_facts` knows."""
+    """Add up the counts of a batch's stages: JSON from `fan_out`, `shard` and `alert_stage`."""
     arrived: list[Stretch] = []
     ingested: list[tuple[int, float]] = []
     orders: list[int] = []
@@ -243,17 +243,17 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
 
 
 ARRIVAL = ("source_order", "source", "position")  # The order of arrival
-PIECES = 32  # How many pieces there are: more tasks than that cannot work on the results of a batch at once
+PIECES = 32  # The number of pieces, and so the most tasks that can work on the results of a batch at once
 
 
 def cut_by_event(packed: bytes) -> list[bytes]:
-    """Cut a payload of parts into `PIECES`."""
+    """Cut a payload of parts into `PIECES` payloads by event; empty bytes for a piece without rows."""
     table = payload.unpack(packed)
     return _cut(table, event_numbers(table) % PIECES, packed[:1], payload.group_of(table))
 
 
 def cut_by_key(table: pa.Table) -> list[bytes]:
-    """Cut decoded rows of an output into `PIECES`."""
+    """Cut decoded rows of an output into `PIECES` payloads by key; empty bytes for a piece without rows."""
     keys = pa.chunked_array(table["key"]).cast(pa.string()).combine_chunks().dictionary_encode()
     hashes = [zlib.crc32((key or "").encode()) for key in [*keys.dictionary.to_pylist(), None]]
     codes = keys.indices.fill_null(len(keys.dictionary)).to_numpy(zero_copy_only=False)
@@ -261,7 +261,7 @@ def cut_by_key(table: pa.Table) -> list[bytes]:
 
 
 def by_arrival(table: pa.Table, most_rows: int) -> Iterator[pa.Table]:
-    """Yield rows in the order of their events' arrival, some at once, and those of an event together."""
+    """Yield rows in the arrival order of their events, about `most_rows` at once, those of an event together."""
     if len(table) <= most_rows:
         yield table
         return
@@ -275,7 +275,7 @@ def by_arrival(table: pa.Table, most_rows: int) -> Iterator[pa.Table]:
 
 
 def event_numbers(table: pa.Table) -> Int64s:
-    """Return a number for each event, by where it stood; the same in all groups, and nearly always its own."""
+    """Number each event by its position: the same in all groups, and almost always unique."""
     orders, positions = (table[name].to_numpy() for name in ("source_order", "position"))
     numbers: Int64s = orders * 1_000_003 + positions
     return numbers
@@ -289,7 +289,7 @@ def _cut(table: pa.Table, piece: Int64s, kind: bytes, group_id: str) -> list[byt
 
 
 def compact(table: pa.Table) -> pa.Table:
-    """Return a table that was taken from a larger one, with dictionaries of what is left."""
+    """Rebuild the dictionaries of a table taken from a larger one, so that they hold only its own values."""
     for index, each in enumerate(table.schema):
         if pa.types.is_dictionary(each.type):
             column = table[each.name].cast(each.type.value_type).dictionary_encode()

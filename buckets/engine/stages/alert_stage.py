@@ -1,13 +1,13 @@
 """The second stage of a batch: its alerts as events, for rules over alerts.
 
-It runs on the driver, after all shards and `cross_group`, and sees every alert of rules over events that has come out
-in the batch, in the order of arrival of their events, and of the rules for alerts on one event; so nothing depends on
-how the stream is cut. They go through the same stages as events, with one shard. What comes out are alerts of the
-event that raised the alert. Alerts of rules over alerts, of rules on trial and alerts held back are not counted.
+It runs on the driver, after all shards and `cross_group`, and reads every alert that rules over events raised in the
+batch: in the arrival order of the events, and for one event in the order of the rules. So results do not depend on how
+the stream is cut. Alerts go through the same stages as events, with one shard; their alerts name the event that raised
+the alert. Alerts of rules over alerts, of rules on trial and alerts held back do not enter.
 
-Rules over events may have features over alerts. The events at which they apply come here too, and ask in timelines of
-alerts before what they raise themselves; with the parts that shards have computed the rules are evaluated then. Their
-alerts are not counted either: else an alert could depend on itself.
+Rules over events may have features over alerts. The events to which they apply come here too, and ask in timelines of
+alerts before their own alerts enter; the rules are then evaluated, with the parts that shards have computed. Their
+alerts do not enter either: otherwise an alert could depend on itself.
 """
 
 import json
@@ -47,12 +47,12 @@ _RANK = "rank"
 def alert_outputs(
     scorer: Scorer, payloads: Iterable[bytes], parts: Sequence[bytes], rule_set: RuleSet, stores: DriverStores
 ) -> Iterator[Produced]:
-    """Yield what rules make of all of output `alerts` of a batch, and counts for the accounts.
+    """Yield the outputs of rules that read the alerts of a batch, and counts for the accounts.
 
-    They are rules over alerts, and those with features over alerts, of which `parts` has the events.
+    These are rules over alerts, and rules with features over alerts, whose events are in `parts`.
 
     Raises:
-        BucketsError: the event schema has got a field by now that only alerts may have.
+        BucketsError: the event schema now has a field that only alerts may have.
     """
     over, asking = rule_set.over_alerts, rule_set.asking_alerts
     tables = [payload.unpack(packed) for packed in payloads]
@@ -80,7 +80,7 @@ def alert_outputs(
 
 
 def _stage_of(scorer: Scorer) -> Scorer:
-    """Return what scores alerts as events."""
+    """Return a scorer that scores alerts as events."""
     try:
         schema = alert_schema(scorer.schema)
     except ValueError as error:
@@ -91,7 +91,7 @@ def _stage_of(scorer: Scorer) -> Scorer:
 
 
 def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
-    """Return alerts in the order in which they count."""
+    """Sort alerts by the arrival of their events, then by rule."""
     alerts = pa.concat_tables(tables, promote_options="permissive")
     rank = pc.index_in(alerts["rule_id"], pa.array([rule.rule_id for rule in rule_set.rules]))
     order = [SOURCE_ORDER, SOURCE, POSITION, _RANK, "event_id", ALERT_ID]
@@ -101,7 +101,7 @@ def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
 def _arrivals(
     alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_schema: EventSchema
 ) -> list[pa.RecordBatch]:
-    """Return alerts in the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text."""
+    """Convert alerts to the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text."""
     events = list(map(json.loads, alerts["event"].to_pylist()))
     rules = [rule_set.rules[rank] for rank in alerts[_RANK].to_pylist()]
     fields = {
@@ -125,7 +125,7 @@ def _arrivals(
 def _asking_events(
     parts: Iterable[bytes], asking: RuleSet, schema: EventSchema, stage_schema: EventSchema
 ) -> list[pa.Table]:
-    """Return the events at which rules with features over alerts apply, in the form of alerts as arrivals."""
+    """Return the events to which rules with features over alerts apply, in the form of arriving alerts."""
     homes = {identities[0] for identities in asking.spanning_rules}
     named = frozenset().union(*(rule.filter_fields for rule in asking.rules))
     found = []
@@ -149,7 +149,7 @@ def _asking_events(
 
 
 def _rows_of(group: Group, alerts: Sequence[pa.RecordBatch], asked: Sequence[pa.Table] | None) -> list[pa.RecordBatch]:
-    """Return what enters a group of alerts; where events ask, alerts only fill its timelines. None: no rule asks."""
+    """Return the rows that enter a group of alerts; where events ask, alerts only fill. `asked` is None if none do."""
     if asked is None:
         return [*alerts]
     asks = asks_alerts(group.fields)
@@ -163,7 +163,7 @@ def _rows_of(group: Group, alerts: Sequence[pa.RecordBatch], asked: Sequence[pa.
 
 
 def _of_group(packed: bytes, group: Group) -> Produced:
-    """Return what `fan_out` has told of one group: its counts, or the dead letters, whose reasons name the group."""
+    """Convert a message that `fan_out` wrote for one group: counts, or dead letters, whose reasons get its name."""
     if packed[:1] == payload.COUNTS:
         told = json.loads(packed[1:])
         counts = {"group_id": group.group_id, "alerts_in": told["arrivals"], "malformed": told["malformed"]}
@@ -177,10 +177,10 @@ def _of_group(packed: bytes, group: Group) -> Produced:
 
 
 def _of_events(produced: Produced, alerts: pa.Table, over: RuleSet, stage: Scorer) -> Produced:
-    """Return something that came out for alerts, in the form in which it comes out for events.
+    """Convert an output of rules over alerts to the form that it has for rules over events.
 
-    Evaluations are unpacked, since only here is it known over what they are; theirs are ids of alerts, of which an
-    event may have several. Everything else names the event that raised the alert.
+    Evaluations are expanded here, where their rules are known; they keep the ids of alerts, as an event may have
+    several. Every other output names the event that raised the alert.
     """
     if produced.output in (COUNTS, columns.DEAD_LETTERS):
         return produced
@@ -201,10 +201,10 @@ def complete_batch(
     stores: DriverStores,
     is_thinned: bool = False,
 ) -> tuple[list[Produced], BatchAccount]:
-    """Complete a batch from what its shards put out; return what is put out besides, and what became of each event.
+    """Complete a batch from the outputs of its shards; return the further outputs, and the account of the batch.
 
-    Counts, parts and, if rules are over alerts, alerts are read. `is_thinned` says that only those parts are left which
-    `fired_parts` keeps; it has put out the evaluations and features of their rules.
+    It reads counts, parts and, for rules over alerts, alerts. `is_thinned` says that `fired_parts` has already reduced
+    the parts, and put out the evaluations and features of their rules.
     """
     read: dict[str, list[bytes]] = {COUNTS: [], PARTS: [], **({ALERTS: []} if rule_set.alert_groups else {})}
 
@@ -225,17 +225,17 @@ def complete_batch(
 
 
 def fired_parts(scorer: Scorer, payloads: Sequence[bytes], rule_set: RuleSet) -> Iterator[Produced]:
-    """Yield the evaluations of rules that span groups, and the parts of events at which one fires.
+    """Yield the evaluations of rules that span groups, and the parts of the events at which one fires.
 
-    `payloads` are all of output `PARTS` of some events. Where policies remember something, the latest event of each key
-    stays too: the time of its key decides when that is forgotten.
+    `payloads` are the whole output `PARTS` of some events. If policies keep state, the latest event of each key is kept
+    too: its time decides when that state is evicted.
     """
     kept: list[Int64s] = []
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         numbers = event_numbers(judged.table.events)
         kept.append(numbers[judged.events[judged.fired]])
         if group.policies:
-            table = judged.table  # of each key the event with the greatest time
+            table = judged.table  # the latest event of each key
             order = np.lexsort((table.column("time_ms"), table.codes))
             is_last = np.append(np.diff(table.codes[order]) != 0, np.ones(min(len(order), 1), np.bool_))
             kept.append(numbers[order[is_last]])

@@ -1,8 +1,8 @@
-"""Joins the parts of rules that have features of several groups, by event; and fills shards with history.
+"""Joins, by event, the parts of rules that have features of several groups; and fills shards with history.
 
-The groups of one event lie in different shards. Each shard puts out the parts that it has computed for such rules,
-and the group of a rule's own key its events too. They meet here, in the same micro-batch: no state is needed, since
-each part was computed at that very event.
+The keys of one event in different groups lie in different shards. Each shard puts out the parts that it has computed
+for such rules; the group of the rule's own key also puts out the events. They are joined here in the same micro-batch,
+which needs no state, since every part was computed at that event.
 """
 
 import json
@@ -46,29 +46,29 @@ _NUMBER_BYTES = 8
 
 
 class FillSource(Protocol):
-    """Where the history of a fill comes from, for one shard and batch."""
+    """The history of a fill, for one shard and batch."""
 
     @property
     def ready(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks that can be read."""
 
     @property
     def total(self) -> int | None:
-        """How many there are in all; None while that is not known."""
+        """The number of all chunks; None while unknown."""
 
     @property
     def rows(self) -> int:
-        """About how many rows of history, and of what has waited, the batch takes; 0: none."""
+        """About how many rows, of history and of waiting events, the batch takes in; 0 for none."""
 
     @property
     def lists(self) -> str:
-        """As JSON, by name the versions of the lists that the batch sees."""
+        """The versions of the lists that the batch uses, by name, as JSON."""
 
     def chunk(self, number: int) -> Piece:
-        """Return a chunk that is there."""
+        """Return a chunk, whose number is below `ready`."""
 
     def lists_of(self, versions: str) -> Lists:
-        """Return lists in their versions."""
+        """Return the lists in these versions, which are given as in `lists`."""
 
 
 FillSources = Mapping[int, FillSource]  # By the number of a fill
@@ -78,11 +78,11 @@ TakeIn = Callable[[GroupPlan, EventsByKey, Lists], None]
 
 @dataclass
 class Progress:
-    """How far a shard has come with a fill."""
+    """The progress of a fill in a shard."""
 
     chunk: int = 0  # the next chunk of history
-    first: int = 0  # the number of the first entry that waits
-    next: int = 0  # of the next that will
+    first: int = 0  # the number of the first waiting entry
+    next: int = 0  # the number of the next entry that will wait
 
 
 class Filling:
@@ -96,10 +96,10 @@ class Filling:
         self._groups = {int(number): group_id for number, (group_id, *_) in known.items()}
 
     def go_on(self, fill: Fill, plan: GroupPlan, arrived: EventsByKey | None, source: FillSource | None) -> bytes:
-        """Take in what comes next, and return how far the fill is now, as JSON.
+        """Take in the next history or waiting events, and return the fill's progress as JSON.
 
-        The plan is over the timelines that are filled. `arrived` is None where nothing of the group has arrived in this
-        batch, and `source` where there is no history in it.
+        The plan is for the timelines that are filled. `arrived` is None if no event of the group arrived in this batch,
+        and `source` is None if the batch has no history.
         """
         progress = self._progress.setdefault(fill.number, Progress())
         self._groups[fill.number] = fill.group_id
@@ -120,7 +120,7 @@ class Filling:
         return json.dumps({"fill": fill.number, "chunk": progress.chunk, "waiting": waiting, "done": done}).encode()
 
     def end(self, fills: Collection[Fill]) -> None:
-        """Forget fills that have ended, and write how far the others are."""
+        """Forget fills that have ended, and write the progress of the others."""
         live = {fill.number for fill in fills}
         for number in [each for each in self._progress if each not in live]:
             self._forget(number)
@@ -137,7 +137,7 @@ class Filling:
             self._store.schedule.remove(ByteStrings.of([OVERVIEW]))
 
     def _take_next(self, fill: Fill, progress: Progress, plan: GroupPlan, source: FillSource) -> None:
-        """Take in history, and then what waits, about as much as the batch is told to."""
+        """Take in history, then waiting events, about `source.rows` rows together."""
         taken, found = 0, list[tuple[str, pa.Table]]()
         while taken < source.rows and progress.chunk < source.ready:
             piece = source.chunk(progress.chunk)
@@ -163,7 +163,7 @@ class Filling:
             self._take_in(plan, by_key(tables), source.lists_of(lists))
 
     def _forget(self, number: int) -> None:
-        """Remove what waits of a fill that has ended, some of it in each batch."""
+        """Remove the waiting entries of a fill that has ended, up to `MOST_REMOVED` in each batch."""
         progress = self._progress[number]
         waiting = fill_identity(self._groups[number], number, "waiting")
         numbers = range(progress.first, min(progress.first + MOST_REMOVED, progress.next))
@@ -175,7 +175,7 @@ class Filling:
 
 
 def how_far(reports: Iterable[bytes], shards: int) -> dict[int, Filled]:
-    """Return how far fills are after a batch."""
+    """Combine the shards' reports of a batch into the progress of each fill, by its number."""
     said: dict[int, list[dict[str, Any]]] = {}
     for report in map(json.loads, reports):
         said.setdefault(report["fill"], []).append(report)
@@ -198,7 +198,7 @@ def _waiting_key(identity: str, number: int) -> bytes:
 
 
 def _in_turn(events: pa.Table) -> pa.Table:
-    """Return events of a group, each with its rank in place of where it stood in its source."""
+    """Return events of a group with their rank in place of their origin in a source."""
     rows = len(events)
     events = _with_column(events, "source", pa.array([""] * rows, pa.string()).dictionary_encode())
     events = _with_column(events, "source_order", pa.array(np.zeros(rows, np.int64)))
@@ -209,16 +209,16 @@ def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return table.set_column(table.column_names.index(name), name, column)
 
 
-PARTS = "parts"  # The output that carries parts to where they meet
-CLOCK = "clock_ms"  # The column that says to which time the clock of its key has come with each event
+PARTS = "parts"  # The output that carries parts to where they are joined
+CLOCK = "clock_ms"  # The column with the clock of its key after each event
 _NO_FLAGS = np.empty(0, np.bool_)
 _NO_PART = ComputedPart(NOTHING_COMPUTED, _NO_FLAGS, _NO_FLAGS)
 _EVENT_TYPES = {"position": pa.int64(), "source": pa.string(), "source_order": pa.int64(), "event_id": pa.string()}
-_EVENT = tuple(_EVENT_TYPES)  # What an event is known by within a batch; nearly always the first of these are enough
+_EVENT = tuple(_EVENT_TYPES)  # What identifies an event within a batch; the first of these are almost always enough
 
 
 def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
-    """Return the parts of a group for rules that span groups, at the events to which these apply; None for none."""
+    """Pack a group's parts for rules that span groups, at the events to which these apply; None without such events."""
     table, of = group.table, group.plan.group
     wanted = np.zeros(len(found.events), np.bool_)
     for where in dict.fromkeys(rule.where for rule in of.spanning_rules):
@@ -242,9 +242,9 @@ def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
 def meet(
     payloads: Iterable[bytes], rule_set: RuleSet, schema: EventSchema, lists: Lists = NO_LISTS
 ) -> Iterator[tuple[Group, Judged]]:
-    """Yield the rules that span groups at their events, each with the group of its own key.
+    """Evaluate the rules that span groups at their events; yield each with the group of its own key.
 
-    `payloads` are all of output `PARTS` of a batch.
+    `payloads` are the whole output `PARTS` of a batch.
     """
     tables: dict[str, list[pa.Table]] = {}
     for packed in payloads:
@@ -263,7 +263,7 @@ def meet(
         home = of_groups[0]
         assert home.table is not None
         rows = [home.rows_in(other) for other in of_groups]
-        # Rules are evaluated at the events that each group has, or that do not belong to it.
+        # Rules are evaluated at events for which each group has its parts, or to which the event does not belong.
         known = [(of_other >= 0) | home.lacks_key_of(other) for other, of_other in zip(of_groups, rows, strict=True)]
         there = np.flatnonzero(np.all(known, axis=0))
         parts = {
@@ -276,7 +276,7 @@ def meet(
 
 @dataclass(frozen=True)
 class _Arrived:
-    """What has arrived of a group."""
+    """The parts, and perhaps the events, of a group."""
 
     fields: tuple[str, ...]  # by which it groups
     known: pa.Table  # the columns of `_EVENT`
@@ -285,7 +285,7 @@ class _Arrived:
 
     @classmethod
     def of(cls, group: Group, tables: list[pa.Table], schema: EventSchema, lists: Lists) -> "_Arrived":
-        """Return what the tables of a group hold, one after the other."""
+        """Join the tables of a group."""
         parts = group.spanning_parts
         pieces = zip(*(from_columns(table, len(parts)) for table in tables), strict=True)
         of_parts_alone = re.compile(r"\d+:")
@@ -308,12 +308,12 @@ class _Arrived:
 
     @classmethod
     def nothing_of(cls, group: Group) -> "_Arrived":
-        """Return what has arrived of a group to which no event belongs."""
+        """Return empty parts, for a group to which no event belongs."""
         known = pa.table({name: pa.array([], _EVENT_TYPES[name]) for name in _EVENT})
         return cls(group.fields, known, dict.fromkeys(group.spanning_parts, _NO_PART), None)
 
     def lacks_key_of(self, other: "_Arrived") -> Flags:
-        """Return whether each event has no key in another group."""
+        """Return which events have no key in another group, bool `(events,)`."""
         assert self.table is not None
         lacking = np.zeros(len(self.known), np.bool_)
         for column in self.table.fields(map(asked_field, other.fields)).values():
@@ -322,7 +322,7 @@ class _Arrived:
         return lacking
 
     def rows_in(self, other: "_Arrived") -> Int64s:
-        """Return for each event its row in another group; -1 where it is not there."""
+        """Return the row of each event in another group, int64 `(events,)`; -1 if it is not there."""
         if other is self:
             return np.arange(len(self.known))
         both, size = pa.concat_tables([self.known, other.known]), len(self.known)

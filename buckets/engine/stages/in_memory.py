@@ -1,6 +1,6 @@
 """A job without Spark: both stages in this process, with timelines in arenas.
 
-It evaluates tables and files of events, scores archives again, compiles the kernels ahead of time, and runs in tests.
+It evaluates tables and files of events, rescores archives, compiles kernels ahead of time, and runs in tests.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,21 +28,21 @@ from buckets.rules.rule_set import RuleSet
 
 
 class MemoryEntries(InObjects):
-    """A map from bytes to bytes, in a dictionary."""
+    """A map from bytes to bytes in a dictionary."""
 
     def __init__(self) -> None:
         self.data: dict[bytes, bytes] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes for a missing key."""
         return [self.data.get(key, b"") for key in keys]
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
+        """Store entries."""
         self.data.update(entries)
 
     def remove(self, keys: ByteStrings) -> None:
-        """Forget keys."""
+        """Remove keys."""
         for key in keys.to_list():
             del self.data[key]
 
@@ -57,24 +57,24 @@ def memory_store() -> ShardStore:
 
 
 def memory_stores() -> DriverStores:
-    """Return empty stores for what is kept outside the shards."""
+    """Return empty stores for the state outside the shards."""
     return DriverStores(memory_store(), memory_store(), memory_store())
 
 
 @dataclass(frozen=True)
 class BatchResults:
-    """What came out of one micro-batch."""
+    """The results of one micro-batch."""
 
-    # by output, what the shards produced of it, for `OutputDecoder`; outputs without rows are left out
+    # by output, its payloads for `OutputDecoder`; outputs without rows are left out
     payloads: dict[str, list[bytes]]
     account: BatchAccount  # what became of each event
-    fills: list[bytes] = field(default_factory=list)  # how far each shard has come with each fill, as JSON
+    fills: list[bytes] = field(default_factory=list)  # the progress of each fill in each shard, as JSON
 
 
 def completed(
     batch_id: int, produced: Iterable[Produced], scorer: Scorer, rule_set: RuleSet, driver: DriverStores
 ) -> BatchResults:
-    """Complete a batch from what its shards have put out; RuntimeError if an event is unaccounted for."""
+    """Complete a batch from the outputs of its shards; RuntimeError if an event is unaccounted for."""
     of_shards = list(produced)
     besides, account = complete_batch(batch_id, of_shards, scorer, rule_set, driver)
     account.check()
@@ -107,7 +107,7 @@ class InMemoryJob:
         sources_of: SourcesOf = lambda shard: NO_SOURCES,
         batch_id: int | None = None,
     ) -> BatchResults:
-        """Score one micro-batch of arrivals, in the form of `events.arrivals`; None numbers it after the one before.
+        """Score one micro-batch of arrivals in the form of `events.arrivals`; without `batch_id`, count batches.
 
         Raises:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
@@ -149,33 +149,33 @@ _MAPS = [field.name for field in fields(ShardStore)]
 
 
 class StateFiles(Protocol):
-    """Where the state lies between batches."""
+    """The state between batches."""
 
     def read(self, batch_id: int) -> Values:
         """Return the state after a batch."""
 
     def write(self, batch_id: int, changes: Changes, whole: Callable[[], Values]) -> None:
-        """Write what a batch has changed, and forget what later ones had."""
+        """Write the changes of a batch, and forget those of later batches."""
 
 
 class ChangedEntries(InObjects):
-    """A map from bytes to bytes over one in memory, which stays as it is."""
+    """Changes over a map in memory, which is not modified before `settle`."""
 
     def __init__(self, before: MemoryEntries) -> None:
         self.before = before  # the map in memory
-        self.changes: dict[bytes, bytes | None] = {}  # what is different; None where an entry is gone
+        self.changes: dict[bytes, bytes | None] = {}  # changed entries; None for a removed one
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes for a missing key."""
         changes, data = self.changes, self.before.data
         return [(changes[key] or b"") if key in changes else data.get(key, b"") for key in keys]
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
+        """Store entries."""
         self.changes.update(entries)
 
     def remove(self, keys: ByteStrings) -> None:
-        """Forget keys."""
+        """Remove keys."""
         self.changes.update(dict.fromkeys(keys.to_list()))
 
     def list_keys(self) -> Iterator[bytes]:
@@ -184,7 +184,7 @@ class ChangedEntries(InObjects):
         yield from (key for key, value in self.changes.items() if value is not None)
 
     def settle(self) -> None:
-        """Take the differences into the map in memory."""
+        """Apply the changes to the map in memory."""
         for key, value in self.changes.items():
             if value is None:
                 self.before.data.pop(key, None)
@@ -202,7 +202,7 @@ class DriverStore:
         self._after: int | None = None
 
     def of_batch(self, batch_id: int) -> DriverStores:
-        """Return the state after the batch before, for a batch to change; what was not kept before is forgotten."""
+        """Return the state after the previous batch, for this batch to change; changes without `keep` are dropped."""
         if self._after is None or self._after >= batch_id:
             loaded = {f"{store}.{name}": MemoryEntries() for store in _STORES for name in _MAPS}
             for (name, key), value in self._files.read(batch_id - 1).items():
@@ -214,7 +214,7 @@ class DriverStore:
         return DriverStores(*(ShardStore(**maps) for maps in stores))
 
     def keep(self, batch_id: int) -> None:
-        """Write what a batch has changed, and go on from there."""
+        """Write the changes of a batch, and continue from them."""
         changes = {
             (name, key): value
             for name, entries in self._maps.items()
@@ -233,17 +233,17 @@ class DriverStore:
 
 @dataclass(frozen=True)
 class OutputDecoder:
-    """Decodes what the shards of one batch produced."""
+    """Decodes the outputs of one batch."""
 
     rule_set: RuleSet  # the rules of the batch
     schema: EventSchema  # its event schema
     engine: EngineSettings  # its settings
 
     def tables(self, output: str, payloads: Iterable[bytes]) -> Iterator[pa.Table]:
-        """Yield the rows of an output, a table for each payload, decoded one after the other.
+        """Yield the rows of an output, one table per payload, decoded lazily.
 
-        Dead letters come as one table, of all their payloads: an event may have failed in several groups and shards,
-        and has one row.
+        Dead letters come as one table of all payloads, with one row per event: it may have failed in several groups and
+        shards.
         """
         decoded = (
             evaluation_rows(packed, self.rule_set, self.schema, self.engine)
@@ -257,5 +257,5 @@ class OutputDecoder:
             yield one_dead_letter_per_event(pa.concat_tables(dead_letters))
 
     def table(self, output: str, payloads: Iterable[bytes]) -> pa.Table:
-        """Return the rows of an output as one table; there must be some."""
+        """Return the rows of an output as one table; at least one payload is needed."""
         return pa.concat_tables(self.tables(output, payloads), promote_options="permissive")

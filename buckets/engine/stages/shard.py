@@ -67,18 +67,18 @@ COUNTS = "counts"  # The output that carries counts of events, as JSON
 ARRIVED = "arrived"  # The output that carries what tasks have read, for the archive
 ROWS = "rows"  # The output that carries the rows of a DataFrame, as they came
 _FEW = 10_000
-"""Of at most so many events in groups, scored in one call, alerts are made after the state is written: what they are
-made of waits in memory until then."""
+"""If at most this many events of groups are scored in one call, their alerts are built after the state is written, and
+their inputs wait in memory until then."""
 
 
 @dataclass(frozen=True)
 class Produced:
-    """Something that came out."""
+    """A payload of an output."""
 
     output: str  # the name of its output
-    rows: int  # how many rows
+    rows: int  # the number of rows
     payload: bytes  # the rows
-    # how many rows each rule has, of alerts of any kind; it does not leave the stage
+    # for alerts of any kind, the number of rows of each rule; it does not leave the stage
     by_rule: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -93,12 +93,12 @@ class Scorer:
     lists: Lists = field(default_factory=lambda: NO_LISTS)
     features: bool = False  # whether features are put out as columns
     alerts: bool = True  # whether alerts are put out
-    counts: bool = True  # whether what becomes of events is counted, for the accounts of the batch
-    # whether timelines are written; else each event is scored as if it came alone, and what comes out is all
+    counts: bool = True  # whether outcomes are counted, for the accounts of the batch
+    # whether timelines are written; otherwise each event is scored as if it came alone, and no state changes
     keeps: bool = True
 
     def fan_out(self, rows: pa.RecordBatch, rule_set: RuleSet) -> FannedOut:
-        """Turn arrivals, in the form of `arrivals` and in arrival order, into what is scored."""
+        """Split arrivals, given in the form of `arrivals` and in arrival order, into messages for shards."""
         whole = self.alerts or self.evaluations
         return fan_out(rows, rule_set, self.schema, self.engine, self.lists, whole, self.counts)
 
@@ -111,10 +111,10 @@ class Scorer:
         going_on: Eviction | None = None,
         on_stored: Callable[[], Iterable[Produced]] = tuple,
     ) -> Iterator[Produced]:
-        """Score what `fan_out` has for one shard, in messages or unpacked.
+        """Score the payloads that `fan_out` made for one shard, as messages or unpacked.
 
-        An eviction that is `going_on` has begun by these rules, and is ended by whoever has begun it. `on_stored` is
-        called once the store has all that it gets, and may put out something too; alerts of few events are made then.
+        An eviction in `going_on` has begun with these rules; whoever began it ends it. `on_stored` is called once all
+        state is written, and may return further outputs. Alerts of few events are built after that.
         """
         pieces: list[ShardPayload] = []
         is_asked = False
@@ -162,9 +162,9 @@ class Scorer:
         going_on: Sequence[Eviction | None],
         on_stored: Callable[[], Iterable[Produced]] = tuple,
     ) -> Iterator[Produced]:
-        """Score the events of several shards, which have stores, as `score` does for each.
+        """Score the events of several shards in one call, as `score` does for each.
 
-        Nothing is filled, but what fills have left that have ended is removed.
+        It does not continue fills, but removes leftovers of fills that have ended.
         """
         plans = shard_plans(rule_set, self.schema, self.engine)
         evictions = [self._begin(store, plans, each) for store, each in zip(stores, going_on, strict=True)]
@@ -181,7 +181,7 @@ class Scorer:
         yield from self._score_groups(plans.groups, arrived, rule_set.version, evictions, stored)
 
     def _too_large(self, arrived: ShardEvents, plans: ShardPlans) -> set[str]:
-        """Return the groups of which a call would put out too many rows at once."""
+        """Return the groups for which one call would put out too many rows at once."""
         if not (self.evaluations or self.features):
             return set()
         events = np.diff(arrived.key_start[arrived.group_start]).tolist()
@@ -207,7 +207,7 @@ class Scorer:
         return Filling(store, partial(self._take_in, rule_set.version, eviction))
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
-        """Take events into timelines that are being filled; what comes out is thrown away."""
+        """Take events into timelines that are being filled, and drop the results."""
         group, quiet = plan.group, replace(self, evaluations=False, lists=lists)
         events = ShardEvents.of_group(group.group_id, with_own_fields(arrived, group, self.schema))
         for _ in quiet._score_groups(GroupSet(self.schema, [plan]), events, version, [eviction]):
@@ -221,7 +221,7 @@ class Scorer:
         evictions: Sequence[Eviction],
         stored: Callable[[], Iterable[Produced]] = tuple,
     ) -> Iterator[Produced]:
-        """Score the events of shards, each of which has an eviction; `stored` ends these, as soon as it may."""
+        """Score the events of shards, one eviction each; `stored` ends the evictions as early as possible."""
         every, events = self.evaluations or self.features, groups.keyed(arrived, self.lists)
         plans = [groups.plans[number] for number in events.plan.tolist()]
         numbers = np.repeat(np.arange(len(plans)), np.diff(events.group_start))
@@ -273,7 +273,7 @@ class Scorer:
             yield counted.produced()
 
     def _of_group(self, share: "_Share", scored: Scored, version: int) -> Iterator[Produced]:
-        """Write what a group remembers of alerts, and return what it puts out, which is made when it is asked for."""
+        """Write the policy state of a group, and return its outputs, which are built lazily."""
         plan, table, policies = share.plan, share.table, share.policies
         group = plan.group
         if plan.resetting:
@@ -300,7 +300,7 @@ class Scorer:
         )
 
     def decided_alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
-        """Put out the alerts of rules."""
+        """Yield the alerts of rules, by output."""
         for output, rows in decided.rows().items() if self.alerts else ():
             table = alert_table(results, version, decided, output, rows)
             by_rule = {}
@@ -311,7 +311,7 @@ class Scorer:
             yield replace(_produced(output, table, results.table.group), by_rule=by_rule)
 
     def conditions(self, judged: Judged, version: int) -> Iterator[Produced]:
-        """Put out the evaluations of a rule, if they are wanted, or its features as columns."""
+        """Yield the evaluations of a rule, and its features as columns, if they are wanted."""
         if self.features and len(judged.events):
             yield _produced(FEATURES, judged_columns(judged), judged.table.group, payload.ROWS)
         if self.evaluations and len(judged.events) and not judged.rule.is_short:
@@ -345,14 +345,14 @@ def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.
 class _Part(NamedTuple):
     """Keys of a shard that are scored in one call."""
 
-    eviction: Eviction  # that of the shard
-    places: Int64s  # int64 `(keys,)`, where they stand among all keys of the call
-    keys: GroupedKeys  # the keys; each group has some
+    eviction: Eviction  # the shard's eviction
+    places: Int64s  # int64 `(keys,)`, their indices among all keys of the call
+    keys: GroupedKeys  # the keys; no group is empty
     stored: StoredHeads  # their heads
 
     @classmethod
     def read_all(cls, evictions: Sequence[Eviction], keys: GroupedKeys, shards: Int64s | None) -> "list[_Part]":
-        """Read the heads of all keys, whose shards are given by index, None where there is one."""
+        """Read the heads of all keys; `shards` is the index of each key's shard, or None for a single shard."""
         if shards is None:
             (eviction,) = evictions
             stored = StoredHeads.read(eviction.store, keys.state_keys)
@@ -366,7 +366,7 @@ class _Part(NamedTuple):
         return parts
 
     def between(self, first: int, end: int) -> "_Part":
-        """Return those of the keys `[first, end)`, numbered from there."""
+        """Return its keys among keys `[first, end)` of the call, with places that count from `first`."""
         begin, until = np.searchsorted(self.places, [first, end]).tolist()
         if begin == 0 and until == len(self.places):
             return self if first == 0 else self._replace(places=self.places - first)
@@ -374,7 +374,7 @@ class _Part(NamedTuple):
         return _Part(self.eviction, self.places[begin:until] - first, keys, stored)
 
     def note(self, scored: ScoredGroups, key_events: Int64s, are_kept: Flags | None) -> None:
-        """Let the eviction of the shard know what has come out for its keys; `are_kept` is of all, see `kept_keys`."""
+        """Note the scored keys in the shard's eviction; `are_kept` covers all keys of the call, see `kept_keys`."""
         keys, clocks_ms, are_new = self.keys, scored.clocks_ms[self.places], self.stored.heads.lengths == 0
         if are_kept is not None:
             kept = np.flatnonzero(are_kept[self.places])
@@ -383,7 +383,7 @@ class _Part(NamedTuple):
 
 
 def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s:
-    """Return the time of the latest event of all evicted timelines of each key's group in its shard."""
+    """Return the latest event time of all evicted timelines of each key's group in its shard, int64 `(keys,)`, ms."""
     until_ms = np.full(keys, NO_CLOCK)
     for part in parts:
         known = part.eviction.schedule.evicted_until_ms
@@ -394,7 +394,7 @@ def _evicted_until_ms(parts: Sequence[_Part], keys: int) -> Int64s:
 
 @dataclass(frozen=True)
 class _Share:
-    """A group's share of the events of a shard; what is not asked for is not made."""
+    """A group's share of the events of a shard; its members are built when first used."""
 
     scorer: Scorer
     arrived: ShardEvents
@@ -421,20 +421,20 @@ class _Share:
 
     @cached_property
     def from_ms(self) -> Int64s:
-        """Return the first time that counts since its resetting rules last fired."""
+        """From when events count since each of its resetting rules last fired, as in `read_resets`."""
         return read_resets(self.plan, self.policies.state, len(self.table.keys))
 
 
 @dataclass
 class Counted:
-    """Counts the events and alerts of groups, by the outcome of the event."""
+    """Counts events of groups by outcome, and their alerts."""
 
     _groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     _rules: dict[str, Counter[str]] = field(default_factory=dict)
     _new_keys: Counter[str] = field(default_factory=Counter)
 
     def each(self, group: Group, outputs: Iterable[Produced]) -> Iterator[Produced]:
-        """Yield what a group puts out and has rows, or none by its nature, and count its alerts."""
+        """Yield the outputs of a group that have rows, and those that carry parts; count its alerts."""
         counts = self._of(group)
         for produced in outputs:
             if produced.output in (columns.ALERTS, columns.HELD_ALERTS):
@@ -445,7 +445,7 @@ class Counted:
                 yield produced
 
     def add(self, scored: ScoredGroups, are_new: Flags) -> None:
-        """Add events by their outcome, and new keys."""
+        """Count events by outcome, and new keys."""
         new_keys = np.diff(np.append(0, np.cumsum(are_new))[scored.events.group_start]).tolist()
         for plan, outcomes, new in zip(scored.plans, scored.counts.tolist(), new_keys, strict=True):
             counts = self._of(plan.group)
@@ -454,7 +454,7 @@ class Counted:
             counts["outcomes"] = [*map(add, counts["outcomes"], outcomes)]
 
     def produced(self) -> Produced:
-        """Return the counts."""
+        """Return the counts as an output."""
         besides = {name: value for name, value in (("rules", self._rules), ("new_keys", self._new_keys)) if value}
         return Produced(COUNTS, 0, msgspec.json.encode({"groups": self._groups, **besides}))
 
@@ -465,7 +465,7 @@ class Counted:
 
 
 def passing(packed: bytes) -> Produced:
-    """Return what passes by the shards."""
+    """Return a payload that bypasses the shards as an output."""
     kind = packed[:1]
     if kind in (payload.COUNTS, payload.ARRIVED):
         return Produced(COUNTS if kind == payload.COUNTS else ARRIVED, 0, packed[1:])
@@ -477,9 +477,9 @@ def passing(packed: bytes) -> Produced:
 def cross_group_outputs(
     scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore
 ) -> Iterator[Produced]:
-    """Yield what rules put out that have features of several groups, and a count of their alerts.
+    """Yield the outputs of rules that have features of several groups, and a count of their alerts.
 
-    `payloads` are all of output `PARTS` of a batch, and `store` has what the policies of these rules remember.
+    `payloads` are the whole output `PARTS` of a batch; `store` has the policy state of these rules.
     """
     policies: dict[str, AlertPolicies] = {}
     met: list[tuple[Judged, list[tuple[FiredRules, Decided]]]] = []
@@ -501,7 +501,7 @@ def cross_group_outputs(
 
 
 def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
-    """Return a payload of output `evaluations` as one row for an event and a rule; most of them come out compactly."""
+    """Unpack a payload of output `evaluations`, most of which are compact, into one row per event and rule."""
     compact = payload.unpack(packed)
     if packed[:1] == payload.ROWS:
         return compact.replace_schema_metadata()

@@ -1,4 +1,4 @@
-"""What a shard needs of the rules of a batch, computed once for all shards and batches that have the same."""
+"""The plans of a batch's rules, computed once for all shards and batches with the same rules."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -35,17 +35,17 @@ class GroupSet:
 
     @cached_property
     def joined(self) -> GroupPlans:
-        """Return the plans as the kernel takes them."""
+        """The plans as flat arrays for the kernel."""
         return join_plans(self.plans)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Return the index of each plan by its group."""
+        """The index of each plan, by group."""
         return {plan.group.group_id: number for number, plan in enumerate(self.plans)}
 
     @cached_property
     def _tracks_of(self) -> list[list[Track | None]]:
-        """Return the track of each column of each plan; None for one that no rule reads any more."""
+        """The track of each column of each plan; None for a column that no rule reads any more."""
         return [[_track(plan.group, name, self.schema) for name in plan.group.measures] for plan in self.plans]
 
     @cached_property
@@ -59,7 +59,7 @@ class GroupSet:
         return np.array([NO_TRACK if track is None else self._tracks[track] for track in columns], np.int64)
 
     def keyed(self, arrived: ShardEvents, lists: Lists) -> KeyedEvents:
-        """Return events as the kernel takes them."""
+        """Convert events to the arrays that the kernel reads."""
         plans = [self.numbers[group_id] for group_id in arrived.group_ids]
         wanted = {self._tracks[track]: track for plan in plans for track in self._tracks_of[plan] if track is not None}
         fields, ids = EventFields(self.schema, arrived.events, lists), strings_of(arrived.events["event_id"])
@@ -94,7 +94,7 @@ class ShardPlans:
 
     @cached_property
     def by_state_id(self) -> dict[str, GroupPlan]:
-        """Return the plans of all groups, also of those that are being filled, by the identity of their timelines."""
+        """The plans of all groups, including those that are being filled, by the identity of their timelines."""
         schema_json, version = self.schema.model_dump_json(), self.rule_set.version
         return {
             group.state_id: _plan(_Hashed(group, version), schema_json, self.engine)
@@ -103,17 +103,17 @@ class ShardPlans:
 
     @cached_property
     def groups(self) -> GroupSet:
-        """Return the groups of the rules."""
+        """The groups of the rules."""
         return GroupSet(self.schema, [self.by_state_id[group.state_id] for group in self.rule_set.groups])
 
     @cached_property
     def group_ids(self) -> list[str]:
-        """Return the groups in the order of the rules."""
+        """The ids of the groups, in the order of the rules."""
         return [group.group_id for group in self.rule_set.groups]
 
     @cached_property
     def holding(self) -> set[str]:
-        """Return the groups of whose keys a shard may remember something for policies, and reads it to score them."""
+        """The groups that may have policy entries in a shard, which are read when their keys are scored."""
         return {plan.group.group_id for plan in self.groups.plans if plan.resetting or _holds_back(plan.group)}
 
 
@@ -126,7 +126,7 @@ _KNOWN: deque[ShardPlans] = deque(maxlen=_KEPT)
 
 
 def shard_plans(rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> ShardPlans:
-    """Return the plans of rules; those of the very same rule set are computed once."""
+    """Return the plans of a rule set; those of the same object are computed once."""
     for known in _KNOWN:
         is_same_engine = known.engine is engine or known.engine == engine  # a look at each field takes long
         if known.rule_set is rule_set and is_same_engine and (known.schema is schema or known.schema == schema):
@@ -137,7 +137,7 @@ def shard_plans(rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) 
 
 
 class _Hashed:
-    """A group with a hash that is cheap to take; unlike rules, it is another one with features in another order."""
+    """A group with a cheap hash; unlike rules, it differs if features are in another order."""
 
     def __init__(self, group: Group, version: int) -> None:
         self.group = group

@@ -56,9 +56,9 @@ def _arrivals(first: int, time_ms: int, keys: int) -> pa.RecordBatch:
 
 
 def warm_up() -> None:
-    """Take batches of events through both stages, on the types that production uses, and fill an arena.
+    """Run batches of events through both stages, on the types that production uses, and fill an arena.
 
-    The first two are of one key, which is visited with the third batch and evicted with the fourth.
+    The first two batches have one key, which is visited in the third batch and evicted in the fourth.
     """
     rule_set, engine = first_rule_set([_RULE]), EngineSettings(shards=1)
     job = InMemoryJob(Scorer(_SCHEMA, engine, evaluations=True))
@@ -84,7 +84,7 @@ def _texts(folder: Traversable) -> Iterator[bytes]:
 
 
 class _Progress(event.Listener):
-    """Prints how many functions of this package are compiled, and of how many."""
+    """Prints how many of this package's functions have been compiled."""
 
     def __init__(self) -> None:
         self._names = set[str]()

@@ -1,12 +1,12 @@
 """Keys and values of a shard in one growing buffer, and an open-addressing table of numbers that finds them.
 
-A dictionary would need a Python object for every key and value, which costs more than all that is computed for an
-event, and more memory than what they hold.
+A dictionary would need a Python object for every key and value, which costs more time than scoring an event, and more
+memory than their content.
 
-An entry is a row of numbers: its hash, where its key lies with its value behind it, how long they are and how much room
-they have, where it counts (`place`), and when it was used last. Hashes are seeded: nobody outside chooses keys that
-collide. An entry that has grown beyond its room is appended; when half of the buffer is dead, what lives moves together
-in place. All of it are flat arrays in a memory that is handed in, and a few numbers, with which an arena is resumed.
+An entry is a row of numbers: its hash, the position of its key, which its value follows, their lengths and room, its
+`place` (in the store, changed, or the number of a log segment), and the epoch of its last use. Hashes are seeded, so
+nobody outside can choose colliding keys. An entry that outgrows its room is appended; when half of the buffer is dead,
+live entries are compacted in place. An arena is flat arrays in a given memory, and resumes from them and a few numbers.
 """
 
 import secrets
@@ -22,7 +22,7 @@ from buckets.engine.storage.key import ArenaMemory, MemoryPart, PrivateMemory
 
 HASH, AT, KEY_BYTES, VALUE_BYTES, ROOM, PLACE, USED = range(7)
 """The columns of an entry. With one that is empty a row never lies in two lines of the processor's cache."""
-STORED: Final = -1  # The place of an entry that is as the store has it
+STORED: Final = -1  # The place of an entry that the store has too
 PENDING: Final = -2  # The place of an entry that the running batch has changed
 ABSENT: Final = -1
 _COUNT, _END, _DEAD, _USED_BYTES, _CHANGED, _LOGGED_BYTES = range(6)
@@ -40,16 +40,16 @@ BUFFER = MemoryPart("buffer", np.uint8)
 
 @dataclass(frozen=True)
 class ArenaNumbers:
-    """What an arena is besides its arrays."""
+    """The state of an arena besides its arrays."""
 
     counters: tuple[int, ...]  # its counters
-    table_rows: int  # how large its table is
+    table_rows: int  # the size of its table
     seed: int  # of its hashes
-    epoch: int  # the running one
+    epoch: int  # the current one
 
 
 class Arena:
-    """The entries of a shard that are known.
+    """The entries of a shard that are held in memory.
 
     Attributes:
         entries: int32 `(capacity, 8)`, a row for each entry.
@@ -57,7 +57,7 @@ class Arena:
     """
 
     def __init__(self, memory: ArenaMemory | None = None, numbers: ArenaNumbers | None = None) -> None:
-        """Begin empty, or go on with what lies in a memory; without one in this process."""
+        """Begin empty, or resume the arena in `memory` with its `numbers`; by default, use memory of this process."""
         self._memory = memory or PrivateMemory()
         begun = numbers or ArenaNumbers((0,) * 6, 2 * _FEWEST, secrets.randbits(63), 1)
         self.epoch, self._seed = begun.epoch, np.uint64(begun.seed)
@@ -71,28 +71,28 @@ class Arena:
             self._table.fill(ABSENT)
 
     def numbers(self) -> ArenaNumbers:
-        """Return what it is besides its arrays."""
+        """Return its state besides its arrays."""
         return ArenaNumbers(tuple(self._counters.tolist()), len(self._table), int(self._seed), self.epoch)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
-        """How many entries there are, with those that are forgotten and not yet left out."""
+        """The number of entries, including forgotten ones that are not compacted away yet."""
         return int(self._counters[_COUNT])
 
     @property
     def used_bytes(self) -> int:
-        """How much memory the entries with `STORED` take that were used since the epoch began."""
+        """The bytes of entries with `STORED` that were used since the epoch began."""
         return int(self._counters[_USED_BYTES])
 
     @property
     def logged_bytes(self) -> int:
-        """How much memory the entries take that are not as the store has them."""
+        """The bytes of entries that differ from the store."""
         return int(self._counters[_LOGGED_BYTES])
 
     def find(self, keys: ByteStrings) -> Int64s:
-        """Return the entry of each key, int64 `(keys,)`; ABSENT for one that is not known."""
+        """Return the entry of each key, int64 `(keys,)`; ABSENT for an unknown key."""
         found = np.empty(keys.size, np.int64)
         _find(self._table, self.entries, self._buffer, self._counters, *keys, self._seed, self.epoch, found)
         return found
@@ -106,7 +106,7 @@ class Arena:
         return self._strings(entries, VALUE_BYTES)
 
     def _strings(self, entries: Int64s, size: int) -> ByteStrings:
-        """Copy byte strings out of the buffer; `size` is the column that says how long they are."""
+        """Copy byte strings out of the buffer; `size` is the column with their lengths."""
         start = np.zeros(len(entries) + 1, np.int64)
         _add_up(self.entries, entries, size, start)
         data = np.empty(start[-1], np.uint8)
@@ -114,18 +114,18 @@ class Arena:
         return fixed(data, start)
 
     def outside_store(self) -> Int64s:
-        """Return the entries that are not as the store has them."""
+        """Return the entries that differ from the store."""
         return np.flatnonzero(self._rows[:, PLACE] != STORED)
 
     @property
     def changed(self) -> Int64s:
-        """The entries that the running batch has changed, in the order in which it first did."""
+        """The entries that the running batch has changed, in the order of their first change."""
         return self._changed[: self._counters[_CHANGED]].astype(np.int64)
 
     # --- changing ---------------------------------------------------------------------------------------------
 
     def put(self, keys: ByteStrings, values: ByteStrings, place: int) -> Int64s:
-        """Let keys have values, and return their entries."""
+        """Set the values of keys, and return their entries."""
         size_bytes = int(keys.start[-1] - keys.start[0] + values.start[-1] - values.start[0])
         self.reserve(keys.size, size_bytes)
         if place == PENDING:
@@ -138,18 +138,18 @@ class Arena:
         return found
 
     def settle_changes(self) -> None:
-        """Let the running batch have changed nothing."""
+        """Forget which entries the running batch has changed."""
         self._counters[_CHANGED], self._changed = 0, np.empty(0, np.int32)
 
     def settle(self, entries: Int64s) -> None:
-        """Let entries, which are not, be as the store has them, used just now."""
+        """Mark entries that differed from the store as `STORED`, and as just used."""
         size_bytes = self.entries[entries][:, [KEY_BYTES, VALUE_BYTES]].sum() + ENTRY_BYTES * len(entries)
         self.entries[entries, PLACE], self.entries[entries, USED] = STORED, self.epoch
         self._counters[_USED_BYTES] += size_bytes
         self._counters[_LOGGED_BYTES] -= size_bytes
 
     def begin_epoch(self) -> bool:
-        """Begin an epoch, and return whether entries may be forgotten with that."""
+        """Begin an epoch, and return whether this lets go of entries."""
         forgets = bool(((self._rows[:, PLACE] == STORED) & (self._rows[:, USED] < self.epoch)).any())
         self.epoch += 1
         self._counters[_USED_BYTES] = 0
@@ -160,10 +160,10 @@ class Arena:
         return bool(2 * self._counters[_DEAD] > self._counters[_END] > _FEWEST_BYTES)
 
     def compact(self) -> Int32s:
-        """Move what is not forgotten together, in place: no second arena is needed.
+        """Compact the entries that are not forgotten in place, without a second arena.
 
         Returns:
-            By entry, which one it is from now on; ABSENT where it is gone.
+            The new index of each entry; ABSENT for one that is gone.
         """
         rows = self._rows
         lives = (rows[:, PLACE] != STORED) | (rows[:, USED] >= self.epoch - 1)
@@ -183,7 +183,7 @@ class Arena:
         return self.entries[: self._counters[_COUNT]]
 
     def reserve(self, entries: int, size_bytes: int) -> None:
-        """Make room for more entries, and for their bytes."""
+        """Reserve room for more entries and their bytes."""
         used, end = int(self._counters[_COUNT]), int(self._counters[_END])
         count, new_end = used + entries, end + size_bytes + _UNIT * entries
         if count > len(self.entries):
@@ -204,13 +204,13 @@ class Arena:
 
 
 def _table_rows(entries: int) -> int:
-    """Return how large the table of so many entries is: a power of two, of which at most half is taken."""
+    """Return the table size for this many entries: a power of two, at most half full."""
     return 1 << (2 * entries - 1).bit_length()
 
 
 @inlined
 def _hash_of(data, start, end, seed):
-    """Return a hash of bytes, word by word and then byte by byte as FNV-1a, over a seed; mixed at the end."""
+    """Hash bytes with a seed: word by word, then the rest byte by byte as FNV-1a, with a final mix."""
     mixed, at = seed ^ np.uint64(0xCBF29CE484222325), start
     while at + 8 <= end:
         mixed = (mixed ^ read_word(data, at)) * _MIXER
@@ -227,7 +227,7 @@ def _hash_of(data, start, end, seed):
 
 @inlined
 def _entry_of(table, entries, buffer, key_hash, data, start, end):
-    """Return the entry of a key, or the complement of the slot in the table where it would be."""
+    """Return the entry of a key, or the complement of the free slot of the table for it."""
     mask = table.shape[0] - 1
     slot = key_hash & mask
     while table[slot] != ABSENT:
@@ -241,7 +241,7 @@ def _entry_of(table, entries, buffer, key_hash, data, start, end):
 
 @compiled
 def _find(table, entries, buffer, counters, data, start, seed, epoch, found):
-    """Find keys; what is as the store has it is used with that."""
+    """Find the entries of keys; this marks entries with `STORED` as used."""
     for key in range(found.shape[0]):
         key_hash = _hash_of(data, start[key], start[key + 1], seed)
         entry = _entry_of(table, entries, buffer, key_hash, data, start[key], start[key + 1])
@@ -258,7 +258,7 @@ def _find(table, entries, buffer, counters, data, start, seed, epoch, found):
 
 @compiled
 def _add_up(entries, chosen, size, start):
-    """Write where byte strings of entries begin one after the other; one that is ABSENT has none."""
+    """Add up the lengths of entries' byte strings to offsets; an ABSENT entry has length 0."""
     for index in range(chosen.shape[0]):
         entry = chosen[index]
         start[index + 1] = start[index] + (0 if entry == ABSENT else entries[entry, size])
@@ -266,7 +266,7 @@ def _add_up(entries, chosen, size, start):
 
 @compiled
 def _gather(entries, buffer, chosen, size, start, data):
-    """Copy byte strings of entries to `start` in `data`."""
+    """Copy byte strings of entries to offsets `start` of `data`."""
     for index in range(chosen.shape[0]):
         entry = chosen[index]
         at = np.int64(entries[entry, AT]) * _UNIT
@@ -277,7 +277,7 @@ def _gather(entries, buffer, chosen, size, start, data):
 
 @compiled
 def _put(table, entries, buffer, counters, changed, data, start, values, value_start, seed, epoch, place, found):
-    """Let keys have values."""
+    """Set the values of keys."""
     for key in range(found.shape[0]):
         key_bytes, length = start[key + 1] - start[key], value_start[key + 1] - value_start[key]
         key_hash = _hash_of(data, start[key], start[key + 1], seed)
@@ -317,7 +317,7 @@ def _put(table, entries, buffer, counters, changed, data, start, values, value_s
 
 @compiled
 def _move_rows(entries, moved):
-    """Move rows to where they are from now on, which is never behind where they were."""
+    """Move rows to their new indices, none of which is greater than the old one."""
     for entry in range(moved.shape[0]):
         if moved[entry] != ABSENT:
             for column in range(entries.shape[1]):
@@ -326,7 +326,7 @@ def _move_rows(entries, moved):
 
 @compiled
 def _move_together(entries, buffer, order, counters):
-    """Move the bytes of entries to the beginning of the buffer, in the order in which they lie, without gaps."""
+    """Move the bytes of entries, in buffer order, to the beginning of the buffer, without gaps."""
     end = 0
     for index in range(order.shape[0]):
         entry = order[index]
@@ -343,7 +343,7 @@ def _move_together(entries, buffer, order, counters):
 
 @compiled
 def _fill_table(table, entries, count):
-    """Empty a table, and enter entries into it."""
+    """Clear a table, and insert entries into it."""
     for slot in range(table.shape[0]):
         table[slot] = ABSENT
     mask = table.shape[0] - 1

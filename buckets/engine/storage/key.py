@@ -1,7 +1,7 @@
 """Keys as bytes: the values of the grouping fields, joined so that different values never give the same bytes.
 
-Values stand as text, one NUL between two of them. A NUL or SOH inside a value is escaped (`01 01`, `01 02`), which
-keeps the joined form unambiguous. Longs and scaled measures are written in decimal, booleans as `true` and `false`.
+Values are text, separated by NUL. A NUL or SOH inside a value is escaped (`01 01`, `01 02`), which keeps the joined
+form unambiguous. Longs and scaled measures are written in decimal, booleans as `true` and `false`.
 """
 
 import zlib
@@ -25,12 +25,12 @@ _SEPARATOR, _ESCAPE = "\x00", "\x01"
 
 
 def encode_key(values: Iterable[str]) -> str:
-    """Return the key of an event from the values of `Group.key_fields` as text."""
+    """Encode a key from the values of `Group.key_fields` as text."""
     return _SEPARATOR.join(value.replace(_ESCAPE, "\x01\x02").replace(_SEPARATOR, "\x01\x01") for value in values)
 
 
 def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
-    """Return the fields of a key with their values, in the order of rules; measures are scaled integers."""
+    """Decode a key into its fields and values, in the order of rules; measures are scaled integers."""
     if not group.fields:
         return {}
     texts = key.split(_SEPARATOR) if len(group.fields) > 1 else [key]
@@ -40,10 +40,10 @@ def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
 
 
 def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> str:
-    """Return a key from the values of its fields as text, in the order in which rules name them.
+    """Encode a key from the values of its fields as text, in the order in which rules name them.
 
     Raises:
-        ValueError: there are more or fewer values than fields, or a measure is no decimal of its scale.
+        ValueError: the numbers of values and fields differ, or a measure is not a decimal of its scale.
     """
     if len(values) != len(group.fields):
         message = f"{len(values)} values for {len(group.fields)} fields"
@@ -66,9 +66,9 @@ def _unescaped(text: str) -> str:
 
 
 def key_writer(group: Group, schema: EventSchema, order: Sequence[str] = ()) -> Callable[[str], str]:
-    """Return what writes a key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`.
+    """Return a function that writes a key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`.
 
-    `order` replaces the order of the group's fields.
+    `order` overrides the group's order of fields.
     """
     field_of = dict(zip(group.counted_fields, group.fields, strict=True))
     shown = [
@@ -104,51 +104,51 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class MemoryPart:
-    """An array that grows."""
+    """The description of a growing array."""
 
-    name: str  # what it is called
+    name: str  # the name of the array
     dtype: type[np.generic]  # of its numbers
     columns: int = 1  # how many numbers a row has; 1 for an array of one dimension
 
     @property
     def row_bytes(self) -> int:
-        """How large a row is."""
+        """The bytes of a row."""
         return self.columns * np.dtype(self.dtype).itemsize
 
     def shaped(self, numbers: Array) -> Array:
-        """Return numbers as rows."""
+        """Reshape numbers into rows."""
         return numbers if self.columns == 1 else numbers.reshape(-1, self.columns)
 
     def empty(self, rows: int) -> Array:
-        """Return so many rows in which there is anything."""
+        """Return this many uninitialised rows."""
         return self.shaped(np.empty(rows * self.columns, self.dtype))
 
 
 class ArenaMemory(Protocol):
-    """Arrays that grow. An array that was returned before is not used any more."""
+    """Growing arrays. Each call replaces the array that was returned for the part before."""
 
     def grow(self, part: MemoryPart, kept: int, rows: int) -> Array:
-        """Return an array with at least so many rows, of which the first `kept` are as they were."""
+        """Return an array with at least `rows` rows, the first `kept` of them preserved."""
 
     def fit(self, part: MemoryPart, kept: int) -> Array:
-        """Return an array whose first `kept` rows are as they were, without most of the memory behind them."""
+        """Return an array with its first `kept` rows preserved, and most of the memory behind them released."""
 
 
 class PrivateMemory:
-    """Arrays in the memory of this process, which goes with them."""
+    """Growing arrays in ordinary memory of this process."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
 
     def grow(self, part: MemoryPart, kept: int, rows: int) -> Array:
-        """Return an array with at least so many rows; memory that is not used is not taken either."""
+        """Return an array with at least `rows` rows; unused pages of it take no memory."""
         array = self._arrays.get(part.name)
         if array is None:
             return self._of_rows(part, rows)
         return array if rows <= len(array) else self._of_rows(part, max(rows, len(array) * 3 // 2), array[:kept])
 
     def fit(self, part: MemoryPart, kept: int) -> Array:
-        """Return an array of which at least half is used."""
+        """Return an array of which the first `kept` rows are at least half."""
         array = self._arrays[part.name]
         return array if len(array) <= 2 * kept else self._of_rows(part, kept, array[:kept])
 

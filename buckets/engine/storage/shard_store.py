@@ -1,13 +1,13 @@
-"""Where a shard's state lies: four maps from bytes to bytes, which Spark keeps in RocksDB.
+"""The state of a shard: four maps from bytes to bytes, which Spark keeps in RocksDB.
 
     heads      group and key                  -> head
     pages      group and key, page number     -> page
     schedule   what `engine/eviction/schedule.py` writes
-    policies   group and key                  -> what policies of rules remember (`policies`)
+    policies   group and key                  -> the state of alert policies (`policies`)
 
-A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, the highest first. All
-lie in one map of Spark's, where the keys of all but heads begin with 8 bytes that are no group's identity. So do those
-of the log, in which the newest heads and policies and all of the schedule lie (`state.layer`).
+A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, big-endian. All four share
+one map of Spark's, in which the keys of all but heads begin with 8 bytes that are no group's identity. So do the keys
+of the log, which holds the newest heads and policies and the whole schedule (`state.layer`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,52 +27,52 @@ from buckets.timeline.inspection import pages_of
 GROUP_BYTES = 8
 PAGE_BYTES = 4
 HEADS, PAGES, SCHEDULE, POLICIES, LOG = b"", b"\0\0page\0\0", b"\0agenda\0", b"\0policy\0", b"\0\0\0log\0\0"
-"""What the state keys of each map begin with. The identity of a group is a hash, and is none of these in practice."""
+"""The prefixes of the maps' state keys. A group's identity is a hash, and equals none of these in practice."""
 
 
 class Entries(Protocol):
-    """A map from bytes to bytes: in columns where entries are many, with an object for each where they are few."""
+    """A map from bytes to bytes, with columnar methods for many entries, and methods over objects for few."""
 
     def read(self, keys: ByteStrings) -> ByteStrings:
-        """Return the values of keys; empty where there is none."""
+        """Return the values of keys; empty for a missing key."""
 
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
-        """Keep values."""
+        """Store entries."""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes for a missing key."""
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
+        """Store entries."""
 
     def remove(self, keys: ByteStrings) -> None:
-        """Forget keys."""
+        """Remove keys."""
 
     def list_keys(self) -> Iterable[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
 
 
 class InObjects:
-    """The columns of a map that has an object for each entry."""
+    """Columnar methods for a map that stores objects."""
 
     def read(self: Entries, keys: ByteStrings) -> ByteStrings:
-        """Return the values of keys; empty where there is none."""
+        """Return the values of keys; empty for a missing key."""
         return ByteStrings.of(self.get(keys.to_list()))
 
     def write(self: Entries, keys: ByteStrings, values: ByteStrings) -> None:
-        """Keep values."""
+        """Store entries."""
         self.put([*zip(keys.to_list(), values.to_list(), strict=True)])
 
 
 class InColumns:
-    """The objects of a map that has its entries in columns."""
+    """Methods over objects for a map that stores columns."""
 
     def get(self: Entries, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes for a missing key."""
         return self.read(ByteStrings.of(keys)).to_list()
 
     def put(self: Entries, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
+        """Store entries."""
         keys, values = zip(*entries, strict=True) if entries else ((), ())
         self.write(ByteStrings.of(keys), ByteStrings.of(values))
 
@@ -91,28 +91,28 @@ class ShardStore:
 class DriverStores:
     """The state outside the shards, on the driver."""
 
-    cross_group: ShardStore  # what policies remember of rules over events that have features of several groups
+    cross_group: ShardStore  # policy state of rules over events that have features of several groups
     alerts: ShardStore  # the timelines of alerts
-    alerts_cross_group: ShardStore  # what policies remember of rules over alerts that have features of several groups
+    alerts_cross_group: ShardStore  # policy state of rules over alerts that have features of several groups
 
 
 @dataclass(frozen=True)
 class Section(InColumns):
-    """One of the maps, in a map that holds several."""
+    """One of several maps that share an underlying map."""
 
-    entries: Entries  # the map that holds it
-    name: bytes  # what its keys begin with there
+    entries: Entries  # the underlying map
+    name: bytes  # the prefix of its keys there
 
     def read(self, keys: ByteStrings) -> ByteStrings:
-        """Return the values of keys; empty where there is none."""
+        """Return the values of keys; empty for a missing key."""
         return self.entries.read(self._named(keys))
 
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
-        """Keep values."""
+        """Store entries."""
         self.entries.write(self._named(keys), values)
 
     def remove(self, keys: ByteStrings) -> None:
-        """Forget keys."""
+        """Remove keys."""
         self.entries.remove(self._named(keys))
 
     def list_keys(self) -> Iterator[bytes]:
@@ -124,34 +124,34 @@ class Section(InColumns):
 
 
 def section_of(state_key: bytes) -> bytes:
-    """Return which of the maps an entry belongs to, by where it lies."""
+    """Return the prefix of the map to which a state key belongs."""
     first = state_key[:GROUP_BYTES]
     return first if first in (PAGES, SCHEDULE, POLICIES, LOG) else HEADS
 
 
 def head_key(group_id: str, key: str) -> bytes:
-    """Return where a head lies."""
+    """Return the state key of a head."""
     return head_keys(group_id, [key])[0]
 
 
 def head_keys(group_id: str, keys: Iterable[str]) -> list[bytes]:
-    """Return where the heads of keys of a group lie."""
+    """Return the state keys of the heads of a group's keys."""
     group = bytes.fromhex(group_id)
     return [group + key.encode() for key in keys]
 
 
 def split_head_key(stored: bytes) -> tuple[str, str]:
-    """Group and key of a head."""
+    """Split the state key of a head into group and key."""
     return stored[:GROUP_BYTES].hex(), stored[GROUP_BYTES:].decode()
 
 
 def page_key(head: bytes, number: int) -> bytes:
-    """Return where a page lies."""
+    """Return the state key of a page, from that of its head."""
     return head + number.to_bytes(PAGE_BYTES, "big")
 
 
 def split_page_key(stored: bytes) -> tuple[bytes, int]:
-    """Return where a page's head lies, and the page's number."""
+    """Split the state key of a page into the state key of its head and the page number."""
     return stored[:-PAGE_BYTES], int.from_bytes(stored[-PAGE_BYTES:], "big")
 
 
@@ -163,18 +163,18 @@ class ArenaEntries(InColumns):
         self._removed = 0
 
     def read(self, keys: ByteStrings) -> ByteStrings:
-        """Return the values of keys; empty where there is none."""
+        """Return the values of keys; empty for a missing key."""
         return self._arena.values_of(self._arena.find(keys))
 
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
-        """Keep values."""
+        """Store entries."""
         self._arena.put(keys, values, PENDING)
         self._arena.settle_changes()
         if self._arena.is_half_dead():
             self._arena.compact()
 
     def remove(self, keys: ByteStrings) -> None:
-        """Forget keys."""
+        """Remove keys."""
         self._arena.put(keys, ByteStrings.empties(keys.size), STORED)
         self._removed += keys.size
         if 2 * self._removed > self._arena.size:
@@ -198,32 +198,32 @@ class StoredHeads:
     """The heads of keys, read from a store."""
 
     store: ShardStore  # the shard's state
-    state_keys: ByteStrings  # where each head lies
-    heads: ByteStrings  # the heads; empty for a key that is new
+    state_keys: ByteStrings  # the state key of each head
+    heads: ByteStrings  # the heads; empty for a new key
 
     @classmethod
     def read(cls, store: ShardStore, state_keys: ByteStrings) -> "StoredHeads":
-        """Read heads, by where they lie."""
+        """Read heads by their state keys."""
         return cls(store, state_keys, store.heads.read(state_keys))
 
     def take(self, indices: Int64s) -> "StoredHeads":
-        """Return those of some of the keys, in the order of their indices."""
+        """Return the heads at these indices."""
         return StoredHeads(self.store, self.state_keys.take(indices), self.heads.take(indices))
 
     def slice(self, begin: int, end: int) -> "StoredHeads":
-        """Return those of the keys from one index to another, without a copy."""
+        """Return the heads at indices `[begin, end)`, without a copy."""
         return StoredHeads(self.store, self.state_keys.slice(begin, end), self.heads.slice(begin, end))
 
     def read_pages(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
-        """Read pages, each given by the index of its key, and its number."""
+        """Read pages, each given by the index of its key and its number."""
         return self.store.pages.read(self._page_keys(keys, numbers))
 
     def write(self, scored: ScoredGroups) -> None:
-        """Write what has changed of the timelines."""
+        """Write the changed heads and pages."""
         JoinedHeads([self]).write(scored)
 
     def write_changed(self, heads: ByteStrings, are_changed: Flags, pages: Pages) -> None:
-        """Write those of the new heads that are changed, and pages."""
+        """Write the new heads that have changed, and pages."""
         changed = np.flatnonzero(are_changed)
         if len(changed) == heads.size:
             self.store.heads.write(self.state_keys, heads)
@@ -243,38 +243,38 @@ class StoredHeads:
         self.store.heads.remove(self.state_keys.take(np.flatnonzero(self.heads.lengths)))
 
     def _page_keys(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
-        """Return where pages lie, each given by the index of its key, and its number."""
+        """Return the state keys of pages, each given by the index of its key and its number."""
         ends = np.arange(len(numbers) + 1) * PAGE_BYTES
         return self.state_keys.take(keys).followed_by(fixed(numbers.astype(">u4").view(np.uint8), ends))
 
 
 @dataclass(frozen=True)
 class JoinedHeads:
-    """The heads of several shards, whose keys may stand among each other."""
+    """The heads of several shards, whose keys may be interleaved."""
 
-    parts: Sequence[StoredHeads]  # those of each
-    places: Sequence[Int64s] = ()  # int64, where the keys of each stand among all; not read where there is one part
+    parts: Sequence[StoredHeads]  # the heads of each shard
+    places: Sequence[Int64s] = ()  # int64, the indices of each shard's keys among all; not read for a single part
 
     @cached_property
     def heads(self) -> ByteStrings:
-        """Return all of them."""
+        """All heads, in the order of all keys."""
         heads = concatenated([part.heads for part in self.parts])
         return heads if len(self.parts) == 1 else heads.take(self._order)
 
     @cached_property
     def _order(self) -> Int64s:
-        """Return the index of each key among those of all parts, one part after the other."""
+        """The index of each key in the concatenated parts."""
         return np.argsort(np.concatenate(self.places))
 
     @cached_property
     def _homes(self) -> tuple[Int64s, Int64s]:
-        """Return the part of each key, by its index, and the index of the key there."""
+        """The index of each key's part, and the index of the key in that part."""
         sizes = [len(each) for each in self.places]
         parts, indices = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes])
         return parts[self._order], indices[self._order]
 
     def read_pages(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
-        """Read pages, at least one, each given by the index of its key, and its number."""
+        """Read one or more pages, each given by the index of its key and its number."""
         if len(self.parts) == 1:
             return self.parts[0].read_pages(keys, numbers)
         parts, indices = self._homes
@@ -283,7 +283,7 @@ class JoinedHeads:
         return concatenated(pages).take(np.argsort(np.concatenate([at for _, at in own])))
 
     def write(self, scored: ScoredGroups) -> None:
-        """Write what has changed of the timelines."""
+        """Write the changed heads and pages."""
         are_changed = scored.heads.differs_from(self.heads)
         if len(self.parts) == 1:
             self.parts[0].write_changed(scored.heads, are_changed, scored.pages)
@@ -303,7 +303,7 @@ class GroupedKeys:
 
     group_ids: Sequence[str]  # the groups
     groups: Int64s  # int64 `(keys,)`, the group of each key, as its index in `group_ids`
-    state_keys: ByteStrings  # where their heads lie
+    state_keys: ByteStrings  # the state keys of their heads
 
     @classmethod
     def of(cls, group_id: str, state_keys: ByteStrings) -> "GroupedKeys":
@@ -312,14 +312,14 @@ class GroupedKeys:
 
     @classmethod
     def of_groups(cls, group_ids: Sequence[str], groups: Int64s, keys: ByteStrings) -> "GroupedKeys":
-        """Return keys of several groups; `groups` are as below, and the keys in UTF-8."""
+        """Return keys of several groups; `groups` are as in the attribute, `keys` are UTF-8 without a prefix."""
         identities = np.frombuffer(bytes.fromhex("".join(group_ids)), np.uint8).reshape(len(group_ids), -1)
         prefixes = fixed(identities[groups].ravel(), np.arange(len(groups) + 1) * identities.shape[1])
         return cls(group_ids, groups, prefixes.followed_by(keys))
 
     @classmethod
     def joined(cls, parts: Sequence["GroupedKeys"]) -> "GroupedKeys":
-        """Return keys of several places, at least one, one after the other."""
+        """Concatenate one or more sets of keys."""
         if len(parts) == 1:
             return parts[0]
         group_ids = dict.fromkeys(group_id for part in parts for group_id in part.group_ids)
@@ -329,19 +329,19 @@ class GroupedKeys:
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of keys."""
         return len(self.groups)
 
     def take(self, indices: Int64s) -> "GroupedKeys":
-        """Return some of them, in the order of their indices."""
+        """Return the keys at these indices."""
         return GroupedKeys(self.group_ids, self.groups[indices], self.state_keys.take(indices))
 
     def between(self, begin: int, end: int) -> "GroupedKeys":
-        """Return those from one index to another, without a copy."""
+        """Return the keys at indices `[begin, end)`, without a copy."""
         return GroupedKeys(self.group_ids, self.groups[begin:end], self.state_keys.slice(begin, end))
 
     def dense(self) -> "GroupedKeys":
-        """Return the same without groups that have no key."""
+        """Drop groups that have no key."""
         there = np.flatnonzero(np.bincount(self.groups, minlength=len(self.group_ids)))
         if len(there) == len(self.group_ids):
             return self
@@ -349,11 +349,11 @@ class GroupedKeys:
         return GroupedKeys(group_ids, np.searchsorted(there, self.groups), self.state_keys)
 
     def each(self, of_groups: Mapping[str, int], otherwise: int) -> Int64s:
-        """Return a number of the group of each key, int64 `(keys,)`; `otherwise` where a group has none."""
+        """Look up the number of each key's group, int64 `(keys,)`; `otherwise` for a group without one."""
         return np.array([of_groups.get(group_id, otherwise) for group_id in self.group_ids], np.int64)[self.groups]
 
     def stretches(self) -> Iterator[tuple[str, slice]]:
-        """Yield each group that has keys, with where these are; keys must stand group by group, as `group_ids` do."""
+        """Yield each group that has keys, with their slice; keys must be sorted by group, as in `group_ids`."""
         ends = np.searchsorted(self.groups, np.arange(len(self.group_ids) + 1)).tolist()
         for index, group_id in enumerate(self.group_ids):
             if ends[index] < ends[index + 1]:
@@ -361,9 +361,9 @@ class GroupedKeys:
 
 
 def strings_of(column: pa.Array | pa.ChunkedArray) -> ByteStrings:
-    """Return the texts of a column, in UTF-8, or its byte strings, without a copy where it is in one piece.
+    """Return the values of a text or binary column as bytes, without a copy if it has one chunk.
 
-    It may have many pieces: Arrow has no piece of text with more than 2 GB.
+    It may have many chunks: an Arrow chunk of text holds at most 2 GB.
     """
     strings = []
     for piece in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
@@ -377,12 +377,12 @@ def strings_of(column: pa.Array | pa.ChunkedArray) -> ByteStrings:
 
 
 def column_of(strings: ByteStrings) -> pa.Array:
-    """Return byte strings as a column of Arrow, without a copy."""
+    """Return byte strings as an Arrow binary column, without a copy."""
     buffers = [None, pa.py_buffer(strings.start), pa.py_buffer(strings.data)]
     return pa.Array.from_buffers(pa.large_binary(), strings.size, buffers)
 
 
 def texts_of(strings: ByteStrings) -> pa.Array:
-    """Return byte strings in UTF-8, of no more than 2 GB, as a column of text."""
+    """Return byte strings in UTF-8, at most 2 GB together, as an Arrow text column."""
     buffers = [None, pa.py_buffer(strings.start.astype(np.int32)), pa.py_buffer(strings.data)]
     return pa.Array.from_buffers(pa.string(), strings.size, buffers)

@@ -1,4 +1,4 @@
-"""Evaluates rules at events: features from the parts that groups have computed, and the condition over them."""
+"""Evaluates rules at events: computes features from the parts of groups, then the condition over them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from buckets.rules.role import asked_field, counted_field, has_role
 from buckets.rules.rule import Rule, extra_digits
 
 _MOST_ROWS = 100_000
-"""So many rows, each an event and a condition, are evaluated at once, so that they take little memory."""
+"""The most rows, each an event and a condition, to evaluate at once, which bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class FeatureValues:
     """A feature at the events of a rule."""
 
     values: Values  # its values and bounds
-    counted: Int64s  # int64, how many events its window holds that it counts
+    counted: Int64s  # int64, how many events of its window it counts
     warm: Flags  # bool, whether nothing that its window needs can be missing
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A rule at the events to which its filter applies, and of which all its features are known."""
+    """A rule at the events that pass its filter and have all of its features."""
 
     rule: Rule  # the rule
     table: KeyedTable  # the events of the group of its own key
@@ -60,10 +60,10 @@ PartsOfGroups = Mapping[frozenset[str], Mapping[Part, ComputedPart]]  # Parts by
 def judge(
     prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: PartsOfGroups, every: bool = True
 ) -> Iterator[Judged]:
-    """Evaluate rules at events, and yield them in their order; what several rules share is computed once.
+    """Evaluate rules at events, and yield them in their order; shared features and filters are computed once.
 
-    `parts` are given at these events, of the own group also where it has no feature there. `every` rule is wanted, or
-    only those that fire at some event.
+    `parts` are those of all groups at these events, and include the own group even if no feature needs it. Yields
+    `every` rule, or only rules that fire at some event.
     """
     chosen: dict[int, _Chosen] = {}
     filters = _Filters(table, events)
@@ -88,21 +88,21 @@ def judge(
 
 
 class _Filters:
-    """Which of some events pass filters, each of which is evaluated once."""
+    """Filters over some events, each evaluated once."""
 
     def __init__(self, table: KeyedTable, events: Int64s) -> None:
         self.table, self.events = table, events
         self._passed: dict[Filter, Flags] = {}
 
     def passed(self, where: Filter) -> Flags:
-        """Return which of the events pass a filter."""
+        """Return which events pass a filter, bool `(events,)`."""
         if where not in self._passed:
             self._passed[where] = counts(where, self.table, self.events)
         return self._passed[where]
 
 
 class _Chosen:
-    """The events of one choice, and what rules have computed there so far."""
+    """The events of one choice, with the features that have been computed there so far."""
 
     def __init__(self, prepared: PreparedRules, filters: _Filters, rows: Int64s, parts: PartsOfGroups) -> None:
         self._prepared, self._filters, self._rows, self._parts = prepared, filters, rows, parts
@@ -136,7 +136,7 @@ class _Chosen:
     def _fired_together(
         self, template: Template, rules: range, fields: Mapping[str, pa.Array], columns: Mapping[str, FeatureColumn]
     ) -> Flags:
-        """Evaluate the conditions of some rules of a template, one below the other: bool `(rules, events)`."""
+        """Evaluate the conditions of some rules of a template in one table: bool `(rules, events)`."""
         events = len(self._events)
         named = set(template.condition.expression.fields())
         tested = {of.name for of in template.tests.values()}
@@ -177,7 +177,7 @@ class _Chosen:
         )
 
     def _counts_itself(self, named: NamedFeature) -> Flags:
-        """Return at which events a feature counts the event itself: in its own timeline, if it is not left out."""
+        """Return at which events a feature counts the event itself, bool `(events,)`."""
         if named.feature.on is not None:
             return np.zeros(len(self._events), np.bool_)
         counts = self._filters.passed(named.where)[self._rows] & named.feature.window.holds_its_event
@@ -189,7 +189,7 @@ class _Chosen:
 
 
 def scores_at(judged: Judged, rows: Int64s) -> Int64s:
-    """Return the scores of alerts at some of a rule's events."""
+    """Return the scores of a rule's alerts at some of its events."""
     score = judged.rule.score
     if not isinstance(score, SqlScore):
         return np.full(len(rows), score)
@@ -206,12 +206,12 @@ def _flags(found: pa.BooleanArray, rules: int) -> Flags:
 
 
 def _taken(column: FeatureColumn, rows: Int64s) -> FeatureColumn:
-    """Return some rows of a column, in any order."""
+    """Return the rows of a column at these indices."""
     return column.rows(rows) if isinstance(column, Numbers) else column.take(pa.array(rows))
 
 
 def _null_where(outside: Flags, of: FeatureValues) -> FeatureValues:
-    """Return a feature that is NULL at events which do not belong to its group."""
+    """Set a feature to NULL at events that do not belong to its group."""
     values = of.values
     null = values._replace(
         scaled=np.where(outside, 0, values.scaled),
@@ -240,7 +240,7 @@ def _plain(values: Values) -> tuple[npt.NDArray[Any], pa.DataType]:
 
 
 def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
-    """Yield the rules with limits of a group, each at the events at which it was evaluated, or only where it fired."""
+    """Yield the rules with limits of a group, at every event at which they were evaluated or only where they fired."""
     rows, plan = group.scored.rows, group.plan
     if not every:
         fired = np.flatnonzero(rows.fired)
@@ -273,21 +273,21 @@ _NO_EVENTS = np.empty(0, np.int64)
 
 
 def feature_column(name: str, what: Literal["value", "exact", "warm"]) -> str:
-    """Return the column of a feature's values, or that which says whether these are exact, or warm."""
+    """Return the name of a feature's column: its values, or flags that say whether they are exact or warm."""
     return f"{what}:{name}"
 
 
 def feature_types(rule: Rule, schema: EventSchema) -> dict[str, pa.DataType]:
-    """Return the features of a rule, with the types of their columns.
+    """Return the features of a rule with the types of their columns.
 
-    Booleans are bool, and texts string; numbers without digits after the point int64; others decimals with room for 38
+    Booleans are bool and texts are string; numbers are int64 without digits after the point, otherwise decimals of 38
     digits.
     """
     return {named.name: _type_of(named, schema) for named in rule.named_features()}
 
 
 def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
-    """Return the type of a feature: what its aggregate makes of no events has the same digits."""
+    """Return the type of a feature, with the digits of its aggregate's value over no events."""
     aggregate, kind = named.feature.aggregate, named.feature.kind(schema)
     if kind != "number":
         return pa.bool_() if kind == "boolean" else pa.string()
@@ -300,10 +300,10 @@ def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
 
 
 def judged_columns(judged: Judged) -> pa.Table:
-    """Return a rule at the events at which it was evaluated, in the columns of output `FEATURES`.
+    """Return an evaluated rule in the columns of output `FEATURES`.
 
-    They are `rule_id`, `position` and `fired`; and for each feature its values, whether these are exact, and whether
-    they are warm. BucketsError if a value has more digits than a decimal has room for.
+    They are `rule_id`, `position` and `fired`, and for each feature its values, whether they are exact, and whether
+    they are warm. BucketsError if a value has more digits than a decimal can hold.
     """
     types = feature_types(judged.rule, judged.table.schema)
     columns: dict[str, pa.Array] = {}

@@ -1,4 +1,4 @@
-"""The parts that a group computes for rules with features, at its events; as columns where they meet other groups'."""
+"""The parts that a group computes at its events for rules with features; and their columns, to join several groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ class ScoredGroup:
 
     @cached_property
     def clocks_ms(self) -> Int64s:
-        """To which time the clock of its key has come with each event."""
+        """The clock of its key after each event."""
         return np.maximum(self.table.column("time_ms"), self.scored.outcomes.clock_ms)
 
     def warm(self, events: Int64s, rules: Int32s | Int64s) -> Flags:
-        """Return whether the windows of rules, or parts, at events reach no further back than what has been kept."""
+        """Return where windows of rules or parts reach no further back than complete data, bool `(events,)`."""
         times_ms, plan = self.table.times_ms(events), self.plan
         step = np.searchsorted(plan.complete_from_ms, times_ms, side="right") - 1
         since_ms = np.maximum(plan.complete_since_ms[rules, step], self.scored.since_ms[self.table.codes[events]])
@@ -49,7 +49,7 @@ _VALUES = ("whole", "micro", "event_count")
 
 
 def names_told(of: Computed | Rows) -> tuple[str, ...]:
-    """Return the names of what is told of values at events: of `COMPUTED` without bounds, where all are known."""
+    """Return the columns that describe values at events: `COMPUTED`, without bounds if all values are exact."""
     is_known = of.exact.all() and np.array_equal(of.count_lower, of.count_upper)
     return _VALUES if is_known else COMPUTED
 
@@ -59,17 +59,17 @@ class ComputedPart:
     """A part at some events."""
 
     computed: Computed  # its values and bounds, `(events,)`
-    there: Flags  # bool, whether it was computed; it is not for an event that is too late for its window
+    there: Flags  # bool, whether it was computed; not for an event that is too late for its window
     warm: Flags  # bool, whether nothing that its window needs can be missing
     outside: Flags | None = None  # bool, whether the event does not belong to the part's group; None where all do
 
     def take(self, rows: Int64s) -> "ComputedPart":
-        """Return the part at some of the events."""
+        """Return the part at these rows."""
         outside = None if self.outside is None else self.outside[rows]
         return ComputedPart(self.computed.taken(rows), self.there[rows], self.warm[rows], outside)
 
     def take_or_outside(self, rows: Int64s) -> "ComputedPart":
-        """Return the part at some of the events; rows are -1 for those that do not belong to its group."""
+        """Return the part at these rows; a row of -1 is an event that does not belong to its group."""
         outside = rows < 0
         if not outside.any():
             return self.take(rows)
@@ -85,12 +85,12 @@ class GroupParts:
 
     events: Int64s  # int64, the indices of the events in their group's table, ascending
     parts: dict[Part, ComputedPart]  # by part
-    # events, and the numbers of parts as rows have them, whose sums pass 64 bits, so that they are not there
+    # events and the numbers of parts, as in rows, whose sums pass 64 bits, so that they were not computed
     beyond: Sequence[tuple[int, int]] = ()
 
 
 def group_parts(group: ScoredGroup) -> GroupParts:
-    """Return the parts that a group has computed."""
+    """Collect the parts that a group has computed."""
     rows, parts = group.scored.parts, group.plan.parts
     order = np.argsort(rows.rule, kind="stable")
     start = np.searchsorted(rows.rule[order], np.arange(len(parts) + 1))
@@ -118,7 +118,7 @@ def group_parts(group: ScoredGroup) -> GroupParts:
 
 
 def _part(group: ScoredGroup, index: int, rows: Rows, computed: Computed, events: Int64s) -> ComputedPart:
-    """Return one part of these rows at events, of which it may lack some."""
+    """Spread one part from its rows to `events`, some of which it may lack."""
     part = group.plan.parts[index]
     if part.column is not None and holds_texts(part.column, group.table.schema):
         texts = texts_at(group.scored.pool, computed.whole)
@@ -140,7 +140,7 @@ def _spread(column: npt.NDArray[Any], at: Int64s, size: int) -> npt.NDArray[Any]
 
 
 def to_columns(parts: Sequence[ComputedPart]) -> dict[str, pa.Array]:
-    """Return parts at the same events as columns of a table; with bounds where some value has any."""
+    """Convert parts at the same events to columns of a table, with bounds if some value is not exact."""
     columns: dict[str, pa.Array] = {}
     for number, of in enumerate(parts):
         for name in names_told(of.computed):
@@ -150,7 +150,7 @@ def to_columns(parts: Sequence[ComputedPart]) -> dict[str, pa.Array]:
 
 
 def from_columns(table: pa.Table, parts: int) -> list[ComputedPart]:
-    """So many parts, of which `to_columns` made columns."""
+    """Read this many parts from the columns that `to_columns` made."""
     return [_read(table, number) for number in range(parts)]
 
 
@@ -167,23 +167,23 @@ def _read(table: pa.Table, number: int) -> ComputedPart:
 
 
 def joined(pieces: Sequence[ComputedPart]) -> ComputedPart:
-    """Return a part at the events of several pieces, one piece after the other."""
+    """Concatenate a part over several pieces of events."""
     computed = Computed._make(map(np.concatenate, zip(*(each.computed for each in pieces), strict=True)))
     there, warm = (np.concatenate([getattr(each, name) for each in pieces]) for name in ("there", "warm"))
     return ComputedPart(computed, there, warm)
 
 
 def has_overflows(group: ScoredGroup) -> bool:
-    """Return whether there is such an event."""
+    """Return whether some event of the group takes a sum past 64 bits, apart from sums of single events."""
     return bool(len(group.scored.beyond.rule) or (group.scored.outcomes.code == OVERFLOW).any())
 
 
 def overflows(group: ScoredGroup, of_parts: Sequence[tuple[int, int]] = ()) -> list[DeadLetter]:
-    """Return a dead letter for each such event and sum: which rule has no result, and whether the group has any.
+    """Return a dead letter for each event and sum past 64 bits, which names the rule and the consequence.
 
-    A rule in force takes the event out of its group. One on trial has no result for it, and all others have theirs; nor
-    has one whose sum is of single events, such as those that a filter compares with the event itself: `of_parts`, as
-    `GroupParts.beyond`.
+    For a rule in force, the group leaves the event out. A rule on trial only has no result for it, and other rules are
+    not affected. The same holds for a sum over single events, such as those that a filter compares with the event
+    itself; they are in `of_parts`, as in `GroupParts.beyond`.
     """
     outcomes, beyond = group.scored.outcomes, group.scored.beyond
     refused = np.flatnonzero(outcomes.code == OVERFLOW)
@@ -209,7 +209,7 @@ def overflows(group: ScoredGroup, of_parts: Sequence[tuple[int, int]] = ()) -> l
 
 
 def _sum(plan: GroupPlan, index: int) -> str:
-    """Return of which field the sum of a rule or part is, and of which rules; parts are numbered after the rules."""
+    """Say which sum of a rule or part passes 64 bits, by field and rules; parts are numbered after the rules."""
     parts_from, fields = len(plan.rules), plan.group.fields
     rule = plan.rules[index] if index < parts_from else None
     if rule is not None and rule.is_short:

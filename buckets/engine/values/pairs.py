@@ -1,7 +1,7 @@
-"""Features that look at each event of a window: what the kernel has listed, filtered beside the event, and summed up.
+"""Features that look at each event of a window: they filter the events that the kernel lists, and aggregate them.
 
-For each event the kernel lists the events of its window that count by themselves, with all that their timeline keeps of
-them. Which of these pass the filter beside the event is found here, on columns.
+For each event the kernel lists the events of its window that count on their own, with all columns of the timeline. The
+part of a filter that compares them with the event itself is applied here, on columns.
 """
 
 from typing import Any
@@ -46,17 +46,17 @@ _AT_ONCE = 1_000_000  # So many pairs are filtered together
 
 
 class ListedPairs:
-    """What the kernel has listed for the events of a group."""
+    """The listed window events of the events of a group."""
 
     def __init__(self, plan: GroupPlan, table: KeyedTable, scored: Scored) -> None:
-        """Take them as they are."""
+        """Begin without filtering anything."""
         self._table, self._scored = table, scored
         self._columns = plan.group.measures
         self._passing: dict[Any, tuple[Int64s, Int64s]] = {}
         self._beyond = np.empty(0, np.bool_)
 
     def compute(self, part: Part, rows: Rows) -> tuple[Computed, Flags]:
-        """Return what a part comes to at its rows, and bool `(rows,)`, where a sum passes 64 bits, which is 0 then."""
+        """Compute a part at its rows; also return where a sum passes 64 bits, bool `(rows,)`, and is 0 for that."""
         self._beyond = np.zeros(len(rows.event), np.bool_)
         return self._computed(part, rows), self._beyond
 
@@ -83,7 +83,7 @@ class ListedPairs:
         return Computed.known(whole, np.zeros(size, np.int32), events)
 
     def _decayed(self, part: Part, rows: Rows, row: Int64s, at: Int64s, events: Int64s) -> Computed:
-        """Return sums of weighted values."""
+        """Sum the values weighted by their age."""
         ages_ms = self._table.times_ms(rows.event)[row] - self._scored.pairs[at + TIME]
         values = 1 if part.column is None else self._values(part.column, at)[0]
         found = np.zeros(len(events), object)
@@ -97,7 +97,7 @@ class ListedPairs:
             return Computed.known(*in_words(self._within(found, WORD)), events)
 
     def _ranks(self, part: Part, row: Int64s, at: Int64s, size: int) -> Computed:
-        """Return how many values are more frequent among other events than that of each event, and one."""
+        """Return the rank of each event's own value by frequency among the other events, from 1; 0 if it has none."""
         is_own = self._scored.pairs[at + OWN] == 1
         different, which = np.unique(self._both_values(part, row, at), axis=0, return_inverse=True)
         times = np.bincount(which[~is_own], minlength=len(different))
@@ -110,20 +110,20 @@ class ListedPairs:
         return Computed.known(np.where(has_own, rank, 0), np.zeros(size, np.int32), events)
 
     def _values(self, track: Track, at: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the least and the greatest value of single events, which are the same; of none least is above."""
+        """Return least and greatest value of single events: equal, or least above greatest for an event without one."""
         first = at + VALUES + 2 * self._columns.index(track.name)
         return self._scored.pairs[first], self._scored.pairs[first + 1]
 
     def _both_values(self, part: Part, row: Int64s, at: Int64s) -> Int64s:
-        """Return the event and the values in both columns of each pair, int64 `(pairs, 3)`."""
+        """Return each pair's event and its values in both columns, int64 `(pairs, 3)`."""
         assert part.column is not None
         assert part.second is not None
         return np.stack([row, self._values(part.column, at)[0], self._values(part.second, at)[0]], axis=1)
 
     def _pass(self, where: SqlFilter | None, rows: Rows) -> tuple[Int64s, Int64s]:
-        """Return the pairs that pass, all without a filter, those of a row by time.
+        """Return the pairs that pass the filter, if any, sorted by row and then by time.
 
-        Of each there is the index of its row, ascending, and where in the list it begins, int64 `(pairs,)`.
+        Each is given by the index of its row and its offset in the list, int64 `(pairs,)`.
         """
         size, stride = rows.event_count, VALUES + 2 * len(self._columns)
         row = np.repeat(np.arange(len(size)), size)
@@ -146,7 +146,7 @@ class ListedPairs:
         return row[passed], at[passed]
 
     def _field(self, name: str, at: Int64s) -> pa.Array:
-        """Return a field of listed events, as filters take it."""
+        """Return a field of listed events as filters read it."""
         least, greatest = self._values(Track("value", name), at)
         is_null, kind = least > greatest, field_kind(name, self._table.schema)
         if kind == "string":
@@ -154,7 +154,7 @@ class ListedPairs:
         return pa.array(least == 1 if kind == "boolean" else least, mask=is_null)
 
     def _operate(self, part: Part, row: Int64s, at: Int64s, events: Int64s) -> Any:
-        """Return what an operation comes to, over so many pairs of each event; 0 over none."""
+        """Compute an operation over the pairs of each row, whose numbers are `events`; 0 without pairs."""
         operation, size = part.operation, len(events)
         if operation == COUNT:
             return events
@@ -179,7 +179,7 @@ class ListedPairs:
         return found
 
     def _sums(self, row: Int64s, values: Int64s, size: int) -> Int64s:
-        """Return exact sums."""
+        """Sum values exactly by row."""
         high, low = np.zeros(size, np.int64), np.zeros(size, np.int64)
         np.add.at(high, row, values >> 32)
         np.add.at(low, row, values & 0xFFFFFFFF)
@@ -187,7 +187,7 @@ class ListedPairs:
         return sums if sums.dtype != object else self._within(sums).astype(np.int64)
 
     def _within(self, numbers: npt.NDArray[Any], word: int = 1) -> npt.NDArray[Any]:
-        """Return numbers with 0 in place of those that have more than 64 bits in units of a word, which are noted."""
+        """Replace numbers that pass 64 bits in units of `word` by 0, and note them."""
         fits = [INT64_MIN <= number // word <= INT64_MAX for number in numbers.tolist()]
         self._beyond |= ~np.array(fits, np.bool_)
         return np.where(self._beyond, 0, numbers)

@@ -1,6 +1,6 @@
-"""Features of what the periods of windows come to: what the kernel has listed, computed over.
+"""Features over the values of periods: aggregates of the values that the kernel lists for the periods of windows.
 
-The events of one period share a list, so each is computed once.
+Events in the same period share a list, so each list is aggregated once.
 """
 
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ class _Listed(NamedTuple):
 
 
 def compute_over_periods(part: Part, rows: Rows, listed: Int64s) -> Computed:
-    """Return what a part over periods comes to at its rows: numbers `whole * WORD + micro`."""
+    """Compute a part over periods at its rows, as numbers `whole * WORD + micro`."""
     assert part.over is not None
     begins, first, of_row = np.unique(rows.whole, return_index=True, return_inverse=True)
     periods, lists = _read(part.operation, begins, rows.event_count[first], listed), len(begins)
@@ -66,7 +66,7 @@ def compute_over_periods(part: Part, rows: Rows, listed: Int64s) -> Computed:
 
 
 def _read(operation: int, begins: Int64s, sizes: Int64s, listed: Int64s) -> _Listed:
-    """Return the periods of lists that begin somewhere."""
+    """Read the periods of lists, which begin at `begins` and have `sizes` periods."""
     of = np.repeat(np.arange(len(begins)), sizes)
     at = begins[of] + (np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes)) * SIZE
     unit = _WORDS.get(operation, 1)
@@ -85,7 +85,7 @@ def _read(operation: int, begins: Int64s, sizes: Int64s, listed: Int64s) -> _Lis
 
 
 def _numbers(first: Int64s, second: Int64s, unit: int) -> Integers:
-    """Return numbers of two words each; as Python integers where 64 bits may not be enough."""
+    """Join two words to a number each; as Python integers if 64 bits may not suffice."""
     if _largest(first) * unit + _largest(second) < _FITS:
         return first * unit + second
     return first.astype(object) * unit + second
@@ -96,7 +96,7 @@ def _largest(numbers: Integers) -> int:
 
 
 def _over(component: Component, of: Int64s, values: Integers, lists: int) -> Integers:
-    """Return a component of the values of lists, as Python integers; 0 of none."""
+    """Compute a component over the values of each list, as Python integers; 0 for an empty list."""
     found: Integers = np.zeros(lists, object)
     begin = np.flatnonzero(np.diff(of, prepend=-1))
     if component.operation == COUNT:
@@ -120,18 +120,18 @@ def _over(component: Component, of: Int64s, values: Integers, lists: int) -> Int
 
 
 def _sorted(of: Int64s, values: Integers) -> Int64s:
-    """Return the order of values of lists that 64 bits may not hold."""
+    """Sort Python integers by list, then by value; return their order."""
     return np.array(sorted(range(len(of)), key=lambda index: (of[index], values[index])), np.int64)
 
 
 def _word(component: Component, squares: Integers) -> Integers:
-    """Return 32 bits of sums of squares, or all but the lowest 96."""
+    """Return the word of sums of squares that a component asks for: 32 bits, or all above the lowest 96."""
     shift = 32 * SQUARES.index(component.column)
     return squares >> shift if shift == 96 else (squares >> shift) & 0xFFFFFFFF
 
 
 def _bounds(component: Component, periods: _Listed, lists: int) -> tuple[Integers, Integers]:
-    """Return the least and the greatest that a component can be, whatever the values of periods are."""
+    """Return the least and the greatest value of a component for all possible values of periods."""
     (_, least, greatest), is_sure, may_be, of = periods.values, periods.is_sure, periods.may_be, periods.of
     if component.operation == COUNT:
         return _over(component, of[is_sure], least[is_sure], lists), _over(component, of[may_be], least[may_be], lists)

@@ -1,4 +1,4 @@
-"""What a timeline keeps of events: a column of integers for each track of their group; and how duplicates differ."""
+"""The values that timelines keep of events, a column of integers for each track; and how duplicates differ."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -34,11 +34,11 @@ _HALF = np.uint64(32)
 def track_values(
     tracks: Mapping[int, Track], fields: EventFields, size: int, texts_from: int = 0
 ) -> tuple[Int64s, Flags, bytes]:
-    """Return what tracks, by their number below `size`, keep of events; the places of texts begin with `texts_from`.
+    """Compute the values of tracks, numbered below `size`, at events; places of texts begin at `texts_from`.
 
     Returns:
-        The values, int64 `(size, events)`, 0 where there is none, and of a text its place; where an event that counts
-        has none, bool `(size, events)`; and the different texts, one after the other.
+        The values, int64 `(size, events)`, 0 for none and the place of a text; where an event that counts has no value,
+        bool `(size, events)`; and the distinct texts, one after the other.
     """
     texts: dict[str, bytes] = {}  # by field, in one piece
     places: dict[str, Int64s] = {}
@@ -67,7 +67,7 @@ def track_values(
 
 
 def _places(column: pa.Array, begin: int) -> tuple[bytes, Int64s]:
-    """Return the different texts of a column, one after the other, and the place of each of its rows behind `begin`."""
+    """Return the distinct texts of a column, concatenated, and the place of each row's text, counted from `begin`."""
     coded = column.fill_null("").dictionary_encode()
     texts = [text.encode() for text in coded.dictionary.to_pylist()]
     lengths = np.array([len(text) for text in texts], np.int64)
@@ -77,7 +77,7 @@ def _places(column: pa.Array, begin: int) -> tuple[bytes, Int64s]:
 
 
 def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> Flags:
-    """Return which events pass a filter, of some of them or of all."""
+    """Return which of some events, or of all, pass a filter."""
     size = len(table) if events is None else len(events)
     if not where:
         return np.ones(size, np.bool_)
@@ -92,7 +92,7 @@ def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> F
 
 
 def values_of(field: str, table: EventFields, events: Int64s) -> npt.NDArray[Any]:
-    """Return a field of some events as features have it: texts as objects, all else as integers; 0 for null."""
+    """Return a field of some events as in features: texts as objects with "" for null, all else as in `numbers_of`."""
     if field_kind(field, table.schema) != "string":
         return numbers_of(field, table, events)
     texts: npt.NDArray[Any] = table.fields([field], events)[field].fill_null("").to_numpy(zero_copy_only=False)
@@ -128,7 +128,7 @@ def _column(track: Track, table: EventFields) -> Int64s:
 
 
 def _identity(field: str, table: EventFields) -> tuple[Int64s, Int64s]:
-    """Return what tells values apart: a text's digest in two halves; a number, and 0."""
+    """Return two integers that identify a value: the halves of a text's digest, or a number and 0."""
     if field_kind(field, table.schema) != "string":
         values = numbers_of(field, table)
         return values, np.zeros(len(values), np.int64)
@@ -156,17 +156,17 @@ def _squared(values: Int64s) -> tuple[Any, Any, Any, Any]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A duplicate beside the event that had arrived."""
+    """A comparison of a duplicate with the event that had arrived."""
 
     fields: list[str]  # those that could be compared
-    # of these the ones that differ, as the event had them that had arrived; without those that are not known
+    # the fields that differ, with the values of the event that had arrived, as far as they are known
     other: dict[str, Any] = field(default_factory=dict)
-    own: dict[str, Any] = field(default_factory=dict)  # the same fields as the duplicate has them
+    own: dict[str, Any] = field(default_factory=dict)  # the fields that differ, with the duplicate's values
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a timeline keeps of a field: the columns of its values, and whether these are the values themselves."""
+    """The columns that a timeline keeps of a field, and whether they hold the values or digests."""
 
     field: str
     columns: list[int]
@@ -175,7 +175,7 @@ class _Kept:
 
 
 def compare_duplicates(group: ScoredGroup, events: Int64s) -> list[Compared]:
-    """Compare duplicates, as indices of events, with the events that had arrived."""
+    """Compare duplicates, given as indices of events, with the events that had arrived."""
     schema, other_ms = group.table.schema, group.scored.outcomes.other_ms[events]
     times_ms, time = group.table.times_ms(events), group.table.schema.event_time.field
     found = [
@@ -198,7 +198,7 @@ def compare_duplicates(group: ScoredGroup, events: Int64s) -> list[Compared]:
 
 
 def _kept(group: ScoredGroup) -> Iterator[_Kept]:
-    """Yield the fields of which a timeline keeps a value or a digest of each event, in the order of its columns."""
+    """Yield the fields whose value or digest a timeline keeps for each event, in the order of its columns."""
     schema, measures, tracks = group.table.schema, group.plan.group.measures, group.plan.group.derived_tracks
     plain: dict[str, dict[str, tuple[int, Track]]] = {}
     for column, track_name in enumerate(measures):
@@ -216,7 +216,7 @@ def _kept(group: ScoredGroup) -> Iterator[_Kept]:
 
 
 def _values(group: ScoredGroup, kept: _Kept, events: Int64s) -> Int64s:
-    """Return what a timeline would keep of events: int64 `(events, columns, 2)`, the least and the greatest value."""
+    """Return least and greatest value that a timeline would keep of events, int64 `(events, columns, 2)`."""
     table = group.table
     chosen = EventFields(table.schema, table.events, table.lists, table.rows_of(events))
     values, nulls, _ = track_values(dict(enumerate(kept.tracks)), chosen, len(kept.tracks))
@@ -226,7 +226,7 @@ def _values(group: ScoredGroup, kept: _Kept, events: Int64s) -> Int64s:
 
 
 def _complete(group: ScoredGroup, kept: _Kept, times_ms: Int64s) -> Int64s:
-    """Return since when the columns of a field are complete, for events at these times."""
+    """Return since when the columns of a field are complete for events at these times, in ms."""
     known = group.plan.group.completeness(*(track.name for track in kept.tracks))
     from_ms, since_ms = as_arrays([known])
     complete_ms: Int64s = since_ms[0][np.searchsorted(from_ms, times_ms, side="right") - 1]
@@ -234,7 +234,7 @@ def _complete(group: ScoredGroup, kept: _Kept, times_ms: Int64s) -> Int64s:
 
 
 def _shown(value: Any, name: str, schema: EventSchema) -> Any:
-    """Return a value as events in JSON have it; a boolean may be the number that a timeline keeps of it."""
+    """Return a value in the form of event JSON; a boolean may be given as the number that a timeline keeps."""
     if value is None or name not in schema.measures:
         return bool(value) if value is not None and schema.attributes[name] == "boolean" else value
     return format_scaled(value, schema.measures[name].scale)
@@ -242,18 +242,18 @@ def _shown(value: Any, name: str, schema: EventSchema) -> Any:
 
 _MOST_OF_FACTOR = 18
 RowColumns = Mapping[str, npt.NDArray[Any]]
-"""What some rows say of values, with bounds only where some window is uncertain: see `names_told`."""
+"""The columns of rows that describe values, with bounds only if some window is uncertain: see `names_told`."""
 
 
 def row_columns(rows: Rows) -> RowColumns:
-    """Return what rows say of values."""
+    """Return the columns of rows that describe values."""
     return {name: getattr(rows, name) for name in names_told(rows)}
 
 
 def number_columns(scales: Int64s, are_counts: Flags, schema: EventSchema, rows: RowColumns) -> dict[str, pa.Array]:
-    """Return value, bounds and counts as outputs have them; a value of no events is NULL, but for a count.
+    """Return value, bounds and counts in the form of outputs; a value over no events is NULL, except a count.
 
-    `scales` are the digits after the point of what each row is of.
+    `scales` are the digits after the point of each row's value.
     """
     kind = value_type(schema.largest_scale)
     # How many of the last digits of a decimal make one unit of a rule's values: of small ones more than 64 bits say.
@@ -282,7 +282,7 @@ def _powers(digits: Int64s) -> Int64s:
 
 
 def _times(whole: Int64s, factors: Int64s) -> Int64s:
-    """Return counts and scores times what is missing of their factors; an event schema has no other scale so small."""
+    """Multiply counts and scores by the rest of their factors; no measure has a scale so small."""
     if not len(factors) or factors.max() == 1:
         return whole
     if (np.abs(whole) > INT64_MAX // factors).any():
