@@ -25,7 +25,7 @@ Fault = tuple[Location, str]  # The location of a field in a rule, and what is w
 
 
 def check_new(rule: Rule) -> Fault | None:
-    """Return the faults of a new rule in its name or texts; rules from a checkpoint are not checked again.
+    """Return the first fault in the name or texts of a new rule, if any; a checkpoint's rules are not checked again.
 
     Keys of changes in a topic begin with `!`, and names appear in messages, tables and terminals.
     """
@@ -74,7 +74,7 @@ def _hidden(rule: Rule) -> Iterator[tuple[Location, str | None]]:
 
 
 def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:
-    """Return what does not fit the event schema; a rule over alerts has to fit the schema of alerts."""
+    """Return the first misfit to the event schema, if any; a rule over alerts has to fit the schema of alerts."""
     try:
         counted = schema_on(rule.on, schema)
     except ValueError as error:
@@ -350,7 +350,7 @@ def _in_its_words(fault: Fault) -> str:
 
 
 def schema_fault(rule: Rule, schema: EventSchema) -> str | None:
-    """Return what does not fit the event schema in a message's rule; names the demo's field."""
+    """Return the first misfit of a message's rule to the event schema, if any, at the demo's field."""
     fault = check_against_schema(rule, schema)
     return None if fault is None else _in_its_words(fault)
 
