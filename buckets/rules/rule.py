@@ -370,7 +370,7 @@ class Rule(Checked):
 
     @property
     def list_keys(self) -> frozenset[tuple[str, int]]:
-        """Return the same lists, each with the number of parts of a key."""
+        """Return the lists of the job that it looks into, each with the number of parts of a key."""
         sql = (where for where in [*self._filters, *self._computed] if isinstance(where, SqlFilter))
         named = (each for where in sql for each in where.list_keys)
         return frozenset((name, parts) for name, parts in named if not name.startswith(RULES_LIST))
