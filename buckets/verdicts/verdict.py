@@ -303,10 +303,10 @@ class ShareInterval:
 
 
 def wilson(hits: int, count: int) -> ShareInterval | None:
-    """Return the share of hits, with Wilson's interval; None of nothing.
+    """Return the share of hits, with Wilson's interval; None for a count of 0.
 
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927). Unlike
-    the usual one it stays within 0 and 1, and says something of few hits, and of none.
+    the usual interval it stays within 0 and 1, and is meaningful for few or no hits.
     """
     if not count:
         return None

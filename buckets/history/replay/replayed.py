@@ -76,7 +76,7 @@ def _by_time(row: ComparedRow) -> tuple[Any, ...]:
 
 
 def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the rows without an equal one on the other side, in no order; those of the other side are counted on."""
+    """Return the rows of both sides without an equal counterpart, in no order; the other side's are numbered on."""
     whole = pa.concat_tables([_plain(recorded), _plain(replayed)])
     # Copied, since Arrow warns about payloads with unaligned buffers.
     whole = whole.take(pa.array(np.arange(len(whole))))
