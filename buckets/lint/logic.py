@@ -458,7 +458,7 @@ class _Reader:
 
 
 def redundant(condition: Expression, facts: Facts) -> Iterator[Order]:
-    """Yield parts without which a condition would be true where it is, each with the part because of which."""
+    """Yield parts that could be removed without changing when a condition is true, each with the reason for it."""
     parts = parts_of(condition)
     for part in parts if len(parts) > 1 else ():
         yield from redundant(part, facts)

@@ -188,7 +188,7 @@ def _holds(outer: NamedFeature, inner: NamedFeature, schema: EventSchema | None)
 
 
 def _is_above(inner: NamedFeature, outer: NamedFeature, is_positive: bool) -> bool:
-    """Return whether a feature is never above one that counts at least the same events; a sum only if positive."""
+    """Return whether a feature is never above one that counts at least the same events; sums need `is_positive`."""
     (one, other), same = (inner.feature.function, outer.feature.function), inner.feature.of == outer.feature.of
     if other == "count":
         return one in ("count", "count_distinct")

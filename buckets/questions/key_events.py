@@ -1,8 +1,4 @@
-"""The latest events of a key in the archive of a job, and what rules made of the last one.
-
-What explains the events of a job.
-Answers a question in a process of its own.
-"""
+"""The latest events of a key in a job's archive, and the results of rules at the last one."""
 
 import json
 import os
@@ -39,7 +35,7 @@ from buckets.verdicts.confirmed import confirmed_fraud
 
 
 def key_test(key: Mapping[str, str], kinds: Mapping[str, str]) -> str:
-    """Return a test in SQL that an event is of a key, whose values are given as text, of the kinds of their fields."""
+    """Return an SQL test for events of a key, whose values are given as text, with the kinds of their fields."""
     return " and ".join(_test(field, value, kinds) for field, value in key.items())
 
 
@@ -62,12 +58,12 @@ def key_events(history: History, test: str, most: int) -> list[dict[str, Any]]:
 
 
 def rules_of_key(rules: list[Rule], fields: Iterable[str]) -> list[Rule]:
-    """Return the rules over events that group by the fields of a key, and maybe by others too."""
+    """Return the rules over events that group by the fields of a key, and possibly others."""
     return [rule for rule in rules if rule.on == "events" and set(rule.group_by).issuperset(fields)]
 
 
 def nearness(explainer: Explainer, event: Mapping[str, Any], rules: list[Rule]) -> list[dict[str, Any]]:
-    """Return what rules made of an event of `key_events`, and how near each was."""
+    """Return the results of rules at an event of `key_events`, and how near each was to firing."""
     found = []
     for rule in rules:
         explanation = explainer.event(event["event_id"], rule.rule_id, event["time_ms"])
