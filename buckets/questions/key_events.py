@@ -1,4 +1,7 @@
-"""The latest events of a key in a job's archive, and the results of rules at the last one."""
+"""The latest events of a key in a job's archive, and the results of rules at the last one.
+
+Also explains single alerts, and answers long questions in a separate process.
+"""
 
 import json
 import os
@@ -92,14 +95,14 @@ def _test(field: str, value: str, kinds: Mapping[str, str]) -> str:
 
 
 def explainer(history: History, most_events: int | None) -> Explainer:
-    """Return what explains events of a history, with so many events of a window at most; None for all."""
+    """Return an explainer for a history, which shows at most `most_events` events of a window; None for all."""
     job = history.job
     past = Past.of(history.archive, history.recorded, kept_results(job), RuleVersions(job.checkpoint))
     return Explainer(past, most_events)
 
 
 def explained_alert(history: History, alert_id: str, most_events: int | None) -> Explanation:
-    """Explain an alert by its id, or by the beginning of it that no other alert has."""
+    """Explain an alert by its id, or by a unique beginning of it."""
     results = kept_results(history.job)
     whole_id = alert_id if results is None else full_alert_id(results, alert_id)
     return explainer(history, most_events).alert(whole_id)
@@ -109,7 +112,7 @@ _DIFFERENCES = 50
 
 
 def main() -> None:
-    """Answer the question in the folder that is named."""
+    """Answer the question in the folder given as argument."""
     threading.Thread(target=_end_with_who_asks, daemon=True).start()
     folder = Path(sys.argv[1])
     try:
@@ -123,7 +126,7 @@ def main() -> None:
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to a question about a job: a replay, or else a backtest."""
+    """Answer a question about a job: a replay or a backtest."""
     job = load_job(Path(asked["conf"]))
     times = named_times(asked["begin"], asked["end"])
     return _replay(job, times) if asked["kind"] == "replay" else _backtest(job, times, asked)
@@ -174,7 +177,7 @@ def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, An
 
 
 def _confirmed(job: Job) -> dict[str, Any] | None:
-    """Return what people have found to be fraud; None where nothing is, so that no share of it is shown."""
+    """Return the confirmed fraud; None without any, so that no share of it is shown."""
     return {event_id: fraud.amount for event_id, fraud in confirmed_fraud(job).items()} or None
 
 
