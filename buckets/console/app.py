@@ -159,7 +159,7 @@ class Console(WebServer):
         self.site = site
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams and checks first, then wait for the other answers."""
+        """End streams and checks first, then wait for the other responses."""
         self.site.closing.set()
         self.site.checks.close()
         await super().shutdown(sockets)

@@ -50,7 +50,7 @@ class _Pages(StaticFiles):
         self._policy = _POLICY.format(scripts=" ".join(sorted(f"'sha256-{digest}'" for digest in digests)))
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Answer with a file."""
+        """Return a file."""
         response = await super().get_response(path, scope)
         response.headers["content-security-policy"] = self._policy
         return response
@@ -209,7 +209,7 @@ class Gate:
         await (self._app if refusal is None else refusal)(scope, receive, send_with_headers)
 
     async def _refusal(self, request: Request, session: Session, is_static: bool) -> Response | None:
-        """Return the answer to a request that does not pass; None of one that does."""
+        """Return the response to a request that may not pass; None if it may."""
         if not self._people.knows_host(request.headers.get("host", "")):
             return PlainTextResponse(
                 "this console has another name; open the address that `buckets console` has printed\n", 421
@@ -231,7 +231,7 @@ class Gate:
         return None
 
     async def _fault_of_form(self, request: Request) -> str | None:
-        """Read the form of a request, and say why it is none of ours; None where it is."""
+        """Read the form of a request, and return why it is not ours; None if it is."""
         host = request.headers["host"]
         origin = request.headers.get("origin", f"http://{host}")
         site = request.headers.get("sec-fetch-site", "same-origin")

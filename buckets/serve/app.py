@@ -212,7 +212,7 @@ class Serving(WebServer):
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what is being answered, and end."""
+        """Finish open requests, and end."""
         await super().shutdown(sockets)
         await asyncio.get_running_loop().run_in_executor(None, self.service.stop)
 
