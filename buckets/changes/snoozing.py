@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Key = dict[str, str | int | bool]
 ChangeOf = Callable[[Rule], tuple[Snooze, ...] | None]
-"""Gives the snoozes of a rule as they are to be; None where nothing is to change."""
+"""Returns the new snoozes of a rule; None if nothing changes."""
 
 
 def rules_with_snoozes(

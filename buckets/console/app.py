@@ -171,9 +171,11 @@ def open_console(
     """Open a console.
 
     Args:
-        conf: the job's configuration. login_name: the user who opens it. host: the address to listen on; None for that
-        of the configuration. port: the port likewise; 0 for any that is free. is_read_only: whether nobody may change
-        anything.
+        conf: the job's configuration.
+        login_name: the user who opens it.
+        host: the address to listen on; None for that of the configuration.
+        port: the port likewise; 0 for any that is free.
+        is_read_only: whether nobody may change anything.
     """
     loaded = load_job(conf)
     settings = loaded.settings.console

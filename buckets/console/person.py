@@ -92,9 +92,11 @@ class People:
         """Begin with a secret for this process.
 
         Args:
-            settings: who has access. host: the address to listen on. port: the port, which is in the name of the cookie
-            because browsers share cookies among ports. login_name: who started the console; connections from this
-            machine count as this user. is_read_only: whether nobody may change anything.
+            settings: who has access.
+            host: the address to listen on.
+            port: the port, which is in the name of the cookie because browsers share cookies among ports.
+            login_name: who started the console; connections from this machine count as this user.
+            is_read_only: whether nobody may change anything.
         """
         self.settings, self.cookie = settings, f"buckets_console_{port}"
         self._hosts = {host.lower(), *LOOPBACK_NAMES, *(name.lower() for name in settings.names)}

@@ -137,9 +137,14 @@ class Site(AskedJob):
     """A console.
 
     Attributes:
-        conf: the configuration of its job. latest: its contents. people: the users and their roles. sampler: what the
-        job has done in the last hour. questions: the queue of long questions. checks: checks of rules as they are
-        typed. activity: counts of requests and streams. closing: set when the console ends, so that streams do.
+        conf: the configuration of its job.
+        latest: its contents.
+        people: the users and their roles.
+        sampler: what the job has done in the last hour.
+        questions: the queue of long questions.
+        checks: checks of rules as they are typed.
+        activity: counts of requests and streams.
+        closing: set when the console ends, so that streams do.
     """
 
     people: People
@@ -174,7 +179,7 @@ PAGES = (
 
 
 _OWN = re.compile(r"/(?:[\w-]+(?:/[\w-]+)*)?(?:\?[!-~]*)?", re.ASCII)
-"""The address of a page; behind two slashes or a backslash, browsers look for a host."""
+"""The path of a page; after two slashes or a backslash, browsers expect a host."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +312,7 @@ def _templates() -> Any:
 EVERY_S = 1.0
 _KEPT_ALIVE_S = 15.0
 _OF_CONNECTIONS: Final = 2
-"""Of this many connections one may be a stream, so that pages are shown however many stay open."""
+"""One of this many connections may be a stream, so that pages load however many stay open."""
 _OF_STREAMS: Final = 2  # One of this many streams may belong to the same person
 
 
@@ -320,7 +325,7 @@ class PageChange(NamedTuple):
 
 
 Changes = Callable[[Asked], Iterator[list[PageChange]]]
-"""Gives what has changed each time it is asked; it is asked once in a while, as long as the page is open."""
+"""Yields changes when asked, now and then while the page is open."""
 
 
 def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:

@@ -61,7 +61,7 @@ _MS = timedelta(milliseconds=1)
 _YEAR_1_US = -62_135_596_800_000_000
 _ANY_DAY = datetime(2026, 11, 23, 17, 45, 58, 123456, tzinfo=UTC)
 _OF_ARROW = frozenset("YmdHMSyb%")
-"""Codes that Arrow reads as Python does, of texts that are written as Arrow itself would write them."""
+"""Codes that Arrow parses as Python does, in texts that Arrow would write in the same way."""
 _OF_MACHINE = frozenset("ZcxX")  # Codes whose meaning depends on the machine
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _SHOWN = 40

@@ -36,7 +36,7 @@ _PER_MS = {
     "io.debezium.time.NanoTimestamp": 1_000_000,
     "org.apache.kafka.connect.data.Timestamp": 1,
 }
-"""How many ticks of a time are a millisecond."""
+"""By type of a time, its ticks in a millisecond."""
 _OF_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _INTEGER = re.compile(r"-?\d{1,40}", re.ASCII)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")

@@ -41,7 +41,7 @@ _MOST_DIGITS = len(str(INT64_MAX))
 _MOST_DIGITS_OF_TIME = 21
 _DIGITS_OF_FLOATS = {16: 11, 32: 24, 64: 53}  # By the size of a float in bits, the binary digits that it keeps
 ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
-"""What attributes and elements of arrays are in Arrow, by their declared type."""
+"""The Arrow types of attributes and elements of arrays, by their declared types."""
 MOST_ELEMENTS = 10_000  # Elements of an array in one event
 NO_LIST = "is one value, and must be a list"
 A_LIST = "is a list, and must be one value; [0] behind its name is its first element"

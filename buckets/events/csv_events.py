@@ -33,7 +33,7 @@ _REASONS = {
     "with line feeds",
     "expected after": "text follows closing quotes; a quote inside of quotes is written twice",
 }
-"""What is wrong with a line, by a part of the message of Python's module."""
+"""The fault of a line, by a part of the message of Python's module."""
 _DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -125,7 +125,7 @@ def read_lines(
 
 
 _SEPARATORS = {".": r"\.", ",": ",", "'": "['\u2019]", " ": "[ \u00a0\u202f]"}
-"""Each separator as an expression of what is taken for it: a space that does not break is a space."""
+"""Each separator as a regular expression of its variants: a nonbreaking space is a space."""
 
 
 def plain_numbers(texts: pa.Array, csv: CsvFormat) -> tuple[pa.Array, Faults]:

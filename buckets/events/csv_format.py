@@ -12,7 +12,7 @@ from buckets.validation import Checked
 _ONLY_OF_PYTHON = frozenset(
     {"idna", "mbcs", "oem", "palmos", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
 )
-"""Codecs that no file is written in."""
+"""Codecs in which no file is written."""
 
 
 def _is_delimiter(value: str) -> str:

@@ -30,7 +30,7 @@ _LARGEST_SCALE, _MOST_BYTES = 1000, 500
 """Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
 
 NO_OBJECT = "is in something that is not an object, and must be in one"
-"""What is wrong with a field whose path leads into a value."""
+"""The fault of a field whose path leads into a value."""
 
 
 def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> tuple[pa.Array, Faults]:
@@ -170,7 +170,7 @@ class WriterSchema:
 
 Numbers = tuple[int, ...]
 PinnedNumbers = tuple[tuple[str, tuple[tuple[str, Numbers], ...]], ...]
-"""By full name of a message the numbers that its declared fields had, as one value that can be a key."""
+"""By full name of a message, the earlier numbers of its declared fields, as one hashable value."""
 
 
 class PinnedProtobuf(BaseModel):

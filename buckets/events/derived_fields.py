@@ -20,7 +20,7 @@ from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, to_
 EXTREMES: Final = 4  # The number of events on which an expression is tried
 KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
 ARRAY_KINDS: Final[Mapping[str, Kind]] = {"string": "texts", "long": "numbers", "boolean": "booleans"}
-"""By declared types, what attributes are in expressions, and arrays by the types of their elements."""
+"""By declared type, the kinds in expressions of attributes, and of arrays by the types of their elements."""
 TYPES: Final[Mapping[Kind, str]] = {"text": "string", "boolean": "boolean"}
 _ARROW: Final = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 _MOMENT = pa.timestamp("ms", "UTC")

@@ -41,7 +41,7 @@ from buckets.yaml_file import load_model
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 MADE_ID = "event_id"  # What an id that is made is called where its name is left out
 ROW_IDS = "event_id: {row: true} is for files and Python tables; take event_id: {hash: [FIELD]}, or name a field"
-"""What to do where rows have no number that stays."""
+"""The remedy if rows have no stable number."""
 
 
 class EventId(Checked):
@@ -96,7 +96,7 @@ MOST_APART = 12
 """By how much scales may differ: values of all rules share a column of 38 digits, the largest integer has 19, and an
 average six more than its measure."""
 ALERT_SCORE = "alert_score"
-"""A measure that only alerts have, as events of rules over alerts: small integers, whatever the scale of others."""
+"""A measure of alerts only, when they are events of rules over alerts: small integers, whatever other scales are."""
 KEY = "key"
 OF_KEY, OF_HEADERS, OF_ENVELOPE = "key.", "headers.", "envelope."
 KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]  # How the keys of messages are written

@@ -23,7 +23,7 @@ from buckets.stores.store_path import StorePath
 
 FileFormat = Literal["json", "csv", "parquet"]
 _NO_DATA = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
-"""What Spark and others leave beside their files, which nobody expects to be read."""
+"""Files that Spark and others leave beside their data, which nobody expects to be read."""
 
 
 def plain_path(address: str) -> str:
@@ -113,7 +113,7 @@ def line_reader(
 
 
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".lz4": "lz4", ".zst": "zstd"}
-"""How a text file is compressed, by the ending of its name, as Spark reads it."""
+"""The compression of a text file by the ending of its name, as in Spark."""
 
 
 _REMEDY = "replace it by a whole file that may be read, or leave it out"

@@ -61,8 +61,8 @@ class _Row(NamedTuple):
 
 
 _Found = Any
-"""What an expression may be: an `Interval`, `Truths`, texts in a frozenset with None for NULL, an array, or None if it
-is surely NULL.
+"""Possible results of an expression: an `Interval`, `Truths`, a frozenset of texts with None for NULL, an array, or
+None if it is surely NULL.
 """
 _MOST_TEXTS: Final = 256  # Combinations of texts to try
 _UNKNOWN: Final[Truths] = frozenset([None])
@@ -367,7 +367,7 @@ _COMPUTE: Final[dict[str, Callable[..., _Found]]] = {
     "sqrt": lambda number: rising(OF_NUMBERS["sqrt"], number, ZERO),
     "zscore": lambda x, mean, deviation: divide(subtract(x, mean), deviation),
 }
-"""What operators and functions make of operands of which none is NULL for sure."""
+"""The results of operators and functions on operands that are not surely NULL."""
 _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(("text", "number", "boolean"), lambda expression, row: _of_row(expression.value)),
     "field": _field,

@@ -260,4 +260,4 @@ _OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
     "length": lambda texts: _from_arrow(pc.utf8_length(texts)),
     "not": pc.invert,
 }
-"""What operators and functions make of the values of their operands, whatever expressions these are."""
+"""The results of operators and functions on the values of their operands, whatever expressions these are."""

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from buckets.printable import short_line
 
 Kind = Literal["text", "number", "boolean", "time", "texts", "numbers", "booleans"]
-"""What a value is: `time` is an instant, or an instant as it is in a time zone; the last three are arrays."""
+"""The kind of a value: `time` is an instant, or an instant in a time zone; the last three are arrays."""
 ELEMENT_KINDS: Final[Mapping[Kind, Kind]] = {"texts": "text", "numbers": "number", "booleans": "boolean"}
-"""By the kind of an array, that of its elements."""
+"""By the kind of an array, the kind of its elements."""
 ELEMENTS: Final = "[]"  # Stands in the name of an array, and of nothing else, behind that of the list
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -29,7 +29,7 @@ NUMBER_FUNCTIONS: Final = {
     "ratio": ("a", "b"),
     "zscore": ("x", "mean", "deviation"),
 }
-"""What functions that Spark does not have are given: numbers, of which they make a number."""
+"""Functions that Spark lacks, from numbers to a number."""
 TIME_PARTS: Final[Mapping[str, tuple[int, int] | None]] = {
     "date": None,
     "day": (1, 31),
@@ -39,7 +39,7 @@ TIME_PARTS: Final[Mapping[str, tuple[int, int] | None]] = {
     "month": (1, 12),
     "year": (0, 10_000),
 }
-"""By functions of a time, the least and the greatest number that they give; `date` gives a text."""
+"""By function of a time, its least and greatest result; `date` returns a text."""
 FUNCTIONS: Final = (
     *("abs", "array_size", "coalesce", "concat", *TIME_PARTS, "geo_speed_kmh", "greatest", "jaro_winkler", "least"),
     *("length", "levenshtein", "ln", "lower", "ratio", "replace", "round", "split_part", "sqrt", "substring", "trim"),
@@ -49,12 +49,12 @@ FUNCTIONS: Final = (
 
 LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)  # How a list may be called
 RULES_LIST: Final = "rules."
-"""With this begins the name of a list that rules write, as in `payerId IN LIST rules.blocked`."""
+"""Prefix of the name of a list that rules write, as in `payerId IN LIST rules.blocked`."""
 PATTERN_TESTS: Final = {"like": "LIKE", "ilike": "ILIKE", "regexp": "REGEXP"}  # Of a text, each with its word in SQL
 TESTS: Final = ("in", *PATTERN_TESTS, "is_null", "in_list")
-"""Conditions on one value, in which SQL and English have the NOT before their last word."""
+"""Conditions on one value, where SQL and English put NOT before the last word."""
 ELEMENT_TESTS: Final = ("in", *PATTERN_TESTS, "in_list")
-"""What an array passes if one of its elements does; such a test is the OR of the tests of its elements."""
+"""Tests that an array passes if one of its elements does: the OR of the tests of its elements."""
 LIST_TESTS: Final = ("in_list", "lookup")  # List tests: whether a list has a key, and its value for a key
 
 
@@ -208,7 +208,7 @@ def quoted_text(text: str) -> str:
 
 
 THIS: Final = "this."
-"""Stands before a field of the event itself in the filter of a feature; others are those of events in its window."""
+"""Prefix of a field of the event itself in the filter of a feature; other fields belong to events in its window."""
 
 
 def quoted_name(name: str) -> str:

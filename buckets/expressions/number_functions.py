@@ -518,4 +518,4 @@ OF_NUMBERS: Final[dict[str, Callable[..., Numbers]]] = {
     "sqrt": _root,
     "zscore": lambda x, mean, deviation: arithmetic("/", arithmetic("-", x, mean), deviation),
 }
-"""By operators and functions that are given numbers, what they make of them, for any numbers that there can be."""
+"""By operator or function of numbers, its result on intervals."""

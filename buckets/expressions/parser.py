@@ -47,7 +47,7 @@ _WORD = re.compile(r"\w+")
 _LIST = re.compile(r"\w+(\[\d{1,5}\])*")
 _INDEX = re.compile(r"\d{1,5}")
 _LIST_MARK = "\0list "
-"""Begins what stands in the brackets of `IN (…)`, as which sqlglot is given `IN LIST name`; no field begins so."""
+"""Prefix, in the brackets of `IN (…)`, of a list for which `IN LIST name` was rewritten; no field begins so."""
 _BINARY: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
@@ -65,7 +65,7 @@ _JOINING: dict[type[exp.Expr], str] = {exp.And: "and", exp.Or: "or", exp.DPipe: 
 _COMPARED = tuple(kind for kind, operator in _BINARY.items() if operator in COMPARISONS)
 _PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "regexp"}
 _CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, *_PATTERNS, exp.Not)
-"""In `a = b LIKE c` Spark compares first, and others do not."""
+"""In `a = b LIKE c` Spark compares first; other databases do not."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Abs: "abs",
     exp.ArraySize: "array_size",
@@ -94,7 +94,7 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Year: "year",
 }
 _PARTS: Final = ("expression", "start", "length", "delimiter", "part_index", "replacement", "decimals")
-"""What sqlglot calls operands of functions beside `this` and `expressions`, in the order of each function."""
+"""Names in sqlglot of a function's operands besides `this` and `expressions`, in order."""
 _LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^\\'\"nrt%_])", re.DOTALL)
 _ALLOWED = (
     f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, {', '.join(PATTERN_TESTS.values())}, IS NULL, CASE, "

@@ -28,7 +28,7 @@ TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
     "upper": str.upper,
     "trim": lambda text: text.strip(" "),
 }
-"""Python's, which knows letters that become two, as Spark does; Arrow does not."""
+"""Python's functions, which handle letters that become two, as in Spark; Arrow does not."""
 _WILD: Final = {"%": ".*", "_": "."}
 
 
@@ -143,7 +143,7 @@ COMPARED_TEXTS: Final[dict[str, tuple[Callable[[str, str], int | None], int]]] =
     "jaro_winkler": (jaro_winkler, SIMILARITY_DIGITS),
     "levenshtein": (levenshtein, 0),
 }
-"""Functions of two texts that give a number, and how many digits that has after the point."""
+"""Functions of two texts that return a number, with its digits after the point."""
 CHANGED_TEXTS: Final[dict[str, Callable[..., Any]]] = {
     **{name: partial(lambda change, texts: _changed(texts, change), change) for name, change in TEXT_FUNCTIONS.items()},
     "concat": concat,
@@ -151,7 +151,7 @@ CHANGED_TEXTS: Final[dict[str, Callable[..., Any]]] = {
     "split_part": split_part,
     "substring": substring,
 }
-"""Functions of texts, and of values as they are written, that give a text."""
+"""Functions of texts, and of literal values, that return a text."""
 
 
 def compared_texts(name: str, first: Any, second: Any) -> Any:

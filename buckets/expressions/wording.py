@@ -33,12 +33,12 @@ from buckets.printable import in_quotes, one_line, quoted
 from buckets.time_zone import is_zone
 
 Words = Callable[[str], str] | Mapping[str, str]
-"""What stands for a field: a function of its name, or a mapping from those names that do not stand for themselves."""
+"""Substitutes for fields: a function of the name, or a mapping from the names to replace."""
 _VERBS: Final = {"=": "is", "!=": "is not", ">": "is above", ">=": "is at least", "<": "is below", "<=": "is at most"}
 _BETWEEN_VALUES: Final = _VERBS | {"=": "equals", "!=": "differs from"}
-"""`is` stands before what is written in the condition; between two fields it would read like a text."""
+"""`is` precedes literals in a condition; between two fields it would read like a text."""
 _TAKEN: Final = ("and", "false", "is", "missing", "none", "not", "of", "one", "or", "true")
-"""Words of the sentences themselves: a text or a name that is one of them stands in quotes."""
+"""Words of the sentences themselves: a text or a name equal to one of them gets quotes."""
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _PLAIN_TEXT = re.compile(r"[^\W\d_][\w.+/@:-]*")
 _CONDITIONS = ("and", "or", "not", *TESTS, *COMPARISONS)
@@ -206,9 +206,9 @@ _SIGNATURES: Final[dict[str, tuple[tuple[Kind, ...], int, Kind]]] = {
     "split_part": (("text", "text", "number"), 0, "text"),
     "substring": (("text", "number", "number"), 1, "text"),
 }
-"""What functions take, how many of their operands may be left out, and what they give."""
+"""Operand kinds of functions, how many operands are optional, and the kind of the result."""
 _WRITTEN_OUT: Final = ("replace", "round", "split_part", "substring")
-"""Functions whose operands from the second on are values as they are written."""
+"""Functions whose operands from the second on are literals."""
 _MOST_LETTERS: Final = 1_000_000
 _SPANS: Final = {("round", 1): (-38, 38), ("substring", 2): (0, _MOST_LETTERS)}
 

@@ -169,8 +169,7 @@ _ABSURD_TIMES_MS = (99_999_999_999_999, -99_999_999_999_999, 9_223_372_036_854_7
 def draw_malformed(
     rng: np.random.Generator, arrivals: Transactions, count: int, first_number: int
 ) -> list[tuple[int, str]]:
-    """Draw broken lines, in arrival order, numbered from `first_number`; each with the index of the row that follows
-    it.
+    """Draw broken lines, in arrival order, numbered from `first_number`; each with the row that follows it.
 
     It resembles that row, under a separate id.
     """

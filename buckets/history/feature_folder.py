@@ -30,7 +30,7 @@ from buckets.errors import BucketsError, first_line
 
 Unit = Literal["day", "month", "year"]
 WRITER = "written by buckets features"
-"""The description of a table: only tables with this mark are gone on with, or replaced."""
+"""The description of a table: only tables with this mark are resumed or replaced."""
 _APPLICATION, _QUESTION = "buckets-features", "buckets.features"
 LOCK, TIMELINES, _NO_TIME = "_lock", "_timelines", "__HIVE_DEFAULT_PARTITION__"
 _OWN_FILE = re.compile(r"\d{12,}\.parquet|part-00000-[0-9a-f-]{36}-c000\.snappy\.parquet")

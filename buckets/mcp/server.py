@@ -126,8 +126,9 @@ def _in_thread(
     """Return an asynchronous function that runs a function which reads files in a thread.
 
     Args:
-        function: the function to run in a thread. limiter: limits the number of concurrent calls. can_be_left: whether
-        a cancelled call may continue unattended; otherwise it is awaited.
+        function: the function to run in a thread.
+        limiter: limits the number of concurrent calls.
+        can_be_left: whether a cancelled call may continue unattended; otherwise it is awaited.
     """
 
     @functools.wraps(function)
@@ -149,8 +150,9 @@ def serve(conf: Path, person: str, is_read_only: bool) -> None:
     """Serve an assistant; the process ends when its standard input closes, or a signal interrupts it.
 
     Args:
-        conf: the configuration of the job. person: the person whose assistant it is. is_read_only: whether no drafts
-        may be proposed.
+        conf: the configuration of the job.
+        person: the person whose assistant it is.
+        is_read_only: whether no drafts may be proposed.
     """
     asked, questions = AskedJob(conf, load_job(conf)), Questions()
     anyio.run(_serve, AssistantServer(asked, questions, person, is_read_only), questions)

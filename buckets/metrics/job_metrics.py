@@ -105,7 +105,7 @@ OUTCOMES = {
     "skipped": "skipped",
     "unjudged": "unjudged",
 }
-"""What becomes of an event in a group: the name in the accounts, and that of the label."""
+"""Outcomes of an event in a group: the name in the accounts, and the label."""
 _PROCESSES = {"driver": "driver", "JVM": "jvm", "Python workers": "worker"}
 
 

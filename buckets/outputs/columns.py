@@ -23,7 +23,7 @@ HELD_ALERTS = "held_alerts"
 VARIANT_ALERTS = "variant_alerts"
 VARIANT_HELD_ALERTS = "variant_held_alerts"
 VARIANT_OUTPUTS = (VARIANT_ALERTS, VARIANT_HELD_ALERTS)
-"""What variants of rules would have raised, and held back; only in backtests with a sweep."""
+"""Alerts that variants of rules would have raised, or held back; only in backtests with a sweep."""
 EVALUATIONS = "evaluations"
 LATE_EVENTS = "late_events"
 COLLISIONS = "collisions"
@@ -31,11 +31,11 @@ DUPLICATES = "duplicates"
 DEAD_LETTERS = "dead_letters"
 BATCHES = "batches"
 VERDICTS = "verdicts"
-"""What people have found about alerts: no output of scoring, but a topic, or a table, beside those."""
+"""People's verdicts on alerts: not an output of scoring, but a further topic or table."""
 
 TIME = pa.timestamp("ms", "UTC")  # A timestamp, in ms
 DIFFERING = ("other_values", "own_values")
-"""Columns of duplicates, with the fields alone in which one differs from the event that had arrived."""
+"""Columns of duplicates with only those fields that differ from the event that arrived earlier."""
 OBJECTS = ("key", "event", "terms", *DIFFERING)  # Columns that are JSON as text in tables
 _TYPES = {
     pa.string(): "source reason raw group group_id key alert_id rule_id rule event_id other_event_id operator limit "
@@ -47,7 +47,7 @@ _TYPES = {
     TIME: "event_time window_start window_end clock latest_event_time",
     VALUE: "value lower upper",
 }
-"""What columns hold, by their names: those of one name hold the same in each output."""
+"""Types of columns by name: columns with one name have the same type in each output."""
 _TYPE_OF = {name: kind for kind, names in _TYPES.items() for name in names.split()}
 
 
@@ -63,7 +63,7 @@ _ALERT = (
     "held_back"
 )
 _REPEATS_OF_ALERTS = ("day", "event_time")
-"""The id of an alert does not say where its transaction came from, but when it was."""
+"""The id of an alert depends on the time of its transaction, but not on its source."""
 
 
 def _alerts(name: str, contract: str, more: str = "") -> Output:

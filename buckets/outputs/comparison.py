@@ -19,7 +19,7 @@ from buckets.numbers.fixed_point import finite_decimal
 Caught = Literal["only_a", "only_b", "both"]
 PARTS: tuple[Caught, ...] = ("only_a", "only_b", "both")
 Event = tuple[str, int]
-"""What tells events apart: the id and the time in ms, for the same id at another time is another event."""
+"""The identity of an event: id and time in ms, since the same id at another time is another event."""
 
 
 class Sample(NamedTuple):

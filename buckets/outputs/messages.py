@@ -194,7 +194,7 @@ class JsonLines:
     def texts(self, table: pa.Table) -> dict[str, list[str]]:
         """Return the fields of `ordered` rows as JSON: keys and events as objects, values with their rule's digits."""
         texts, scales = dict[str, list[str]](), self._scales(table)
-        decimals: tuple[pa.ChunkedArray | None, list[str]] = None, []  # The last column: bounds of exact values equal it
+        decimals: tuple[pa.ChunkedArray | None, list[str]] = None, []  # The last column, as bounds may equal it
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name in _DROPPED:
                 continue

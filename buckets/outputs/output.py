@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 USUAL_SCALE = 12
-"""The scale for which tables of an audit have room, whatever the event schema; with larger ones they have more."""
+"""The scale for which every audit table has room, whatever the event schema; larger scales get more."""
 
 
 def value_type(largest_scale: int) -> pa.DataType:
@@ -23,7 +23,7 @@ def value_type(largest_scale: int) -> pa.DataType:
 
 
 VALUE = value_type(USUAL_SCALE)
-"""The type that stands for values where outputs are declared, and that of most tables of an audit."""
+"""The placeholder type for values in declarations of outputs, and the type in most audit tables."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from buckets.stores.location import location
 Row = dict[str, Any]
 RAISED = (ALERTS, SHADOW_ALERTS)  # The outputs with raised alerts; those of rules on trial are in the second
 ALERT_OUTPUTS = (*RAISED, HELD_ALERTS)
-"""In the order in which an alert counts that is in several of them, because its event was evaluated again."""
+"""By precedence, for an alert in several of them because its event was evaluated again."""
 _OBJECTS = {
     "key": "a key",
     "event": "an event",

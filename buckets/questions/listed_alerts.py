@@ -35,7 +35,7 @@ from buckets.verdicts.verdict_table import load_verdicts, verdict_table
 ROWS = 50
 MOST_LOOKED_AT = 1_000_000
 KINDS = {"": (ALERTS,), "trial": (SHADOW_ALERTS,), "held": (HELD_ALERTS,), "all": (ALERTS, SHADOW_ALERTS, HELD_ALERTS)}
-"""What is listed: alerts that came out, those on trial, those held back, or all."""
+"""Kinds of listed alerts: raised, on trial, held back, or all."""
 COLUMNS = (
     "alert_id", "event_time", "rule_id", "rule_version", "ruleset_version", "rule", "key", "event_id", "value", "limit",
     "operator", "count", "exact", "certain", "warm", "terms", "condition", "severity", "tags", "held_by",
@@ -197,7 +197,7 @@ def _has_verdict(rows: pa.Table, given: Findings, wanted: str) -> pa.ChunkedArra
 
 
 _SUMS = ("evaluated", "late", "too_late", "duplicates", "collisions_not_kept", "alerts", "held_alerts")
-"""Each event is counted in every group, so sums are of events and groups; `events` is of events."""
+"""Each event is counted in every group, so sums count pairs of events and groups; `events` counts events."""
 
 
 def _sums(names: tuple[str, ...]) -> str:

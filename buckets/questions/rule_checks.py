@@ -28,7 +28,7 @@ MOST_BYTES = 2 << 30  # The memory that a check may allocate
 _AT_ONCE: Final = 3
 _MEMORY: Final = Path("/proc/self/statm")
 _BEGUN_AS: Final = "buckets.questions.loaded_kernels"
-"""The module that the process imports from which checks are forked."""
+"""The module imported by the process from which checks are forked."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from buckets.yaml_dialect import write_yaml
 _DEFAULTS: dict[str, Any] = {"state": "ACTIVE", "rollout": "100%", "on": "events"} | {
     name: False for name in POLICY_FIELDS if Rule.model_fields[name].default is False
 }
-"""What fields say where nothing is written; of all others that is nothing."""
+"""Defaults of fields that are not written; all others have none."""
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from buckets.yaml_dialect import InBraces, compose_yaml, write_yaml
 from buckets.yaml_file import parse_yaml
 
 _OPTIONAL = frozenset({"state", *POLICY_FIELDS})
-"""Fields that come and go with lines of their own, while the other lines of a rule stay."""
+"""Fields that can be added or removed on separate lines, while the other lines of a rule stay."""
 _WRITTEN_DEFAULTS = {"state": "ACTIVE", "rollout": "100%"}
-"""What is written where a field goes back to its default, so that its comment stays."""
+"""The text for a field that returns to its default, so that its comment stays."""
 _ATTEMPTS = 10  # How often a change in an object store is retried after a concurrent change
 _Edit = tuple[int, int, str]  # Start and end of a replaced part of a text, and the replacement
 

@@ -27,7 +27,7 @@ from buckets.validation import Location, field_name
 from buckets.yaml_file import invalid, line_of, node_at, parse_yaml, read_text
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
-"""How the rule files of a folder end; the JSON schema of rule files, for editors, may lie beside them."""
+"""Endings of the rule files in a folder; their JSON schema, for editors, may be beside them."""
 _JSON_SCHEMA = ".schema.json"
 _WHAT = "rule file"
 _KEYS = ("rules", "tests")  # The keys at the top of a rule file

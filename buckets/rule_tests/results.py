@@ -29,7 +29,7 @@ NOT_EVALUATED = {
     "dead_letters": "is not a valid event",
     "no_key": "has no key",
 }
-"""Outputs of events that are not evaluated, and what that means."""
+"""Outputs for events that are not evaluated, with the meaning of each."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ _NOT_COLUMNS = frozenset({"event", "rule", "features"})
 _NOUNS = {"alerts": "alert", "held_alerts": "alert that is held back"}
 _OF_ONE_AGGREGATE = ("value", "lower", "upper", "count")
 Mismatch = tuple[Location, str]
-"""Something that came out otherwise than expected, and where the expectation stands in the test, or the event."""
+"""A result that differs from an expectation, and the location of the expectation, or the event, in the test."""
 
 
 class _Entry(NamedTuple):

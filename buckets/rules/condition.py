@@ -207,7 +207,7 @@ def readable_columns(
 
 
 FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray | pa.StringArray"
-"""A feature at some events: numbers, truths or texts."""
+"""The values of a feature at some events: numbers, truths or texts."""
 
 
 def _parse(written: Any) -> SqlFilter:

@@ -91,7 +91,7 @@ ALERT_ID = "alert_id"
 ALERT_RULE = "alert_rule"
 ALERT_SEVERITY = "alert_severity"
 ALERT_FIELDS = (ALERT_ID, ALERT_RULE, ALERT_SEVERITY, ALERT_SCORE)
-"""The fields that an alert has beside those of its event."""
+"""The fields of an alert besides those of its event."""
 
 
 def alert_schema(schema: EventSchema) -> EventSchema:
@@ -402,7 +402,7 @@ SHORT_LOCATIONS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("features", VALUE, "of"): ("aggregate", "measure"),
     ("features", VALUE, "window"): ("window",),
 }
-"""Where the short form has what other rules have among their features and in their condition."""
+"""Locations in the short form of what other rules have in features and condition."""
 _COMPARISONS: Final[Mapping[str, str]] = {
     ">": "is above",
     ">=": "is at least",

@@ -200,7 +200,7 @@ CONTROLS = {
     "DELETE_RULES_ALL": "delete_all",
     "EXPORT_RULES_CURRENT": "export",
 }
-"""What each command is here. A clear is over at once, so there is nothing to stop."""
+"""The meaning of each command here. A clear is immediate, so nothing can be stopped."""
 _NAMES = {
     "rule_id": "ruleId",
     "group_by": "groupingKeyNames",
@@ -210,7 +210,7 @@ _NAMES = {
     "when": "limit",
     "value": "limit",
 }
-"""Which of the demo's fields a field of a rule comes from, where it has another name."""
+"""The demo's field for a field of a rule, if its name differs."""
 _OF_A_RULE = (
     "grouping_key_names",
     "aggregate_field_name",

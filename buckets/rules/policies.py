@@ -296,6 +296,6 @@ class Cooldown(AlertPolicy[int]):
 
 
 POLICIES: tuple[type[AlertPolicy[Any]], ...] = (RequireWarm, Snoozes, Cooldown, ResetOnAlert)
-"""In the order in which they decide: the first that holds an alert back is named."""
+"""In the order in which they decide: the first that holds an alert back is reported."""
 HELD_BY = tuple(policy.held_by for policy in POLICIES if policy.held_by is not None)
-"""What can hold an alert back, as results name it."""
+"""Possible reasons for a held-back alert, by their names in results."""

@@ -9,7 +9,7 @@ from typing import Final
 
 AS: Final = " AS "
 ALERTS: Final = "alerts."
-"""With this begins the field behind AS where alerts count at which an event asks; people write `on: alerts`."""
+"""Prefix of the field after AS if the counted things are alerts; people write `on: alerts`."""
 
 
 def asked_field(field: str) -> str:

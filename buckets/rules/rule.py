@@ -154,7 +154,7 @@ State = Literal["ACTIVE", "SHADOW", "PAUSE", "DRAFT", "DELETE"]
 MOST_FEATURES = 100  # The most features of a rule
 _FEATURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 VARIANT_MARK = "!"
-"""With this begins the id of a variant, which a backtest tries beside its rule; no rule of a person has such an id."""
+"""Prefix of the id of a variant, which a backtest tries beside its rule; no written rule has such an id."""
 LARGEST_VERSION = 2**31 - 1  # Highest version of a rule: outputs keep it in 32 bits
 
 
@@ -477,7 +477,7 @@ class Rule(Checked):
 
 _OWN_EVENT: Final = Window.model_validate({"length": "1ms"})  # Of a rule without features
 POLICY_FIELDS = tuple(Rule.model_fields)[[*Rule.model_fields].index("on") :]
-"""Fields that are written only where they say something."""
+"""Fields that are written only if they are set."""
 _DEFAULTS = {name: Rule.model_fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS}
 
 

@@ -22,7 +22,7 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
 _STREAM_AHEAD_MS = DAY_MS
-"""An event time so far in the future is a wild date, and says nothing of how far the stream is."""
+"""An event time this far in the future is a wild date, and does not show how far the stream is."""
 
 
 class Warm(NamedTuple):
@@ -103,7 +103,7 @@ def latest_ms(arrived: Stretches, now_ms: int) -> int | None:
 
 
 _Read = tuple[Completeness, int]
-"""Since when something that a rule reads is complete, and how far its window reaches back, in ms."""
+"""Since when an input of a rule is complete, and how far its window reaches back, in ms."""
 
 
 def _reads(group: Group, rule: Rule) -> Iterator[_Read]:

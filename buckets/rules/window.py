@@ -32,7 +32,7 @@ _TOO_SHORT: Final[Mapping[str, str]] = {
     "offset_ms": "an offset is at least 1ms; leave it out for a window that ends with its event",
     "session_ms": "the events of a session may be at least 1ms apart",
 }
-"""By the durations of a window, what is said of one that is none."""
+"""By the durations of a window, the message for an invalid one."""
 
 
 class Periods(Checked):

@@ -23,7 +23,7 @@ from buckets.rules.rule import Rule
 
 _NOTHING: Final = Expression("number", value=parse_decimal("0"))
 Found = Mapping[tuple[str, str], Expression]
-"""By the field that is the key and the name of a list, whether some alert has put it there."""
+"""By key field and list name, whether some alert has put the key into the list."""
 
 
 def linked(rules: Iterable[Rule]) -> tuple[Rule, ...]:

@@ -1,5 +1,4 @@
-"""A copy of a job's timelines that runs ahead of the job: it scores messages as they arrive, and follows the job's
-cuts.
+"""A copy of a job's timelines that runs ahead of the job: it scores messages at once, and follows the job's cuts.
 
 A message is scored at once, by the rules of the job's newest batch. When the job begins a batch, its messages, their
 order, and its rules, lists and settings are known. If these differ from the ones used here, the later messages are
@@ -28,7 +27,7 @@ from buckets.events.schema import KEY, EventSchema
 from buckets.serve.job_batches import JobBatch, Place, ScoredBy
 
 MOST_UNSETTLED = 5_000
-"""So many messages can be undone at most; where the job is further behind, and other rules follow, it begins anew."""
+"""The most messages that can be undone; if the job is further behind and its rules change, its state is read again."""
 MOST_UNDO_BYTES = 256 << 20  # The most bytes of records for undoing
 MOST_AT_ONCE = 500
 EVICTED_AFTER = 500  # Events scored between visits of due keys
@@ -153,9 +152,9 @@ class Replica:
     """The timelines of a job, and their position in the topics.
 
     Attributes:
-        newest: the newest known batch of the job; new messages are scored by its rules and settings. at: by partition,
-        the offset after the last scored message. unsettled: how many scored messages the job is not known to have
-        reached.
+        newest: the newest known batch of the job; new messages are scored by its rules and settings.
+        at: by partition, the offset after the last scored message.
+        unsettled: how many scored messages the job is not known to have reached.
     """
 
     def __init__(self, store: ShardStore, driver: DriverStores, batch: JobBatch, read: ReadMessages) -> None:

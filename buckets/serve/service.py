@@ -41,14 +41,13 @@ LOOK_EVERY_S = 0.1
 STORE_EVERY_S = 2.0  # In an object store, which charges for each request
 AGAIN_AFTER_S = 2.0
 REMEMBERED = 20_000
-"""So many of the latest answers are kept, for calls with the same id and for comparison with what the job will do."""
+"""The number of latest answers kept, for calls with the same id and for comparison with the job's results."""
 _BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)
 _WAITS_S = 60.0  # How long a call may wait to appear in the topic; it has been answered by then
 _OTHERWISE = "the job has gone on otherwise; its state is read again"
 _GARBAGE = (20_000, 20, 100)  # Garbage is rarely collected: a full collection takes longer than many answers
 _SWITCH_S = 0.0002
-"""So soon a thread gives way to one that waits; for 5 ms, as it is in Python, calls would stand still while others are
-scored."""
+"""How soon a thread yields to a waiting one; with Python's 5 ms, calls would stall while others are scored."""
 _FOLLOWED = 10_000  # The most batches of the job while its state is read
 
 
@@ -90,8 +89,8 @@ class Service:
     """Answers calls about the payments of a job.
 
     Attributes:
-        counts: how many payments there were, by outcome, and how many results changed later. seconds: how long calls
-        waited, by mode.
+        counts: how many payments there were, by outcome, and how many results changed later.
+        seconds: how long calls waited, by mode.
     """
 
     def __init__(self, job: Job, settings: ServeSettings, say: Callable[[str], None]) -> None:

@@ -52,10 +52,13 @@ class StoredBytes(Checked):
     """The size of a key's state, in bytes.
 
     Attributes:
-        head: overhead of each key, without the key itself and its events. cell: a single event, without its id and its
-        values. track: a value of a single event. bucket: a bucket of events. bucket_track: one track of a bucket. slot:
-        a key in the eviction schedule, without the key itself. entry: overhead of an entry in memory, without its key
-        and value.
+        head: overhead of each key, without the key itself and its events.
+        cell: a single event, without its id and its values.
+        track: a value of a single event.
+        bucket: a bucket of events.
+        bucket_track: one track of a bucket.
+        slot: a key in the eviction schedule, without the key itself.
+        entry: overhead of an entry in memory, without its key and value.
     """
 
     head: Cost
@@ -71,8 +74,10 @@ class MemoryBytes(Checked):
     """The memory of processes, in bytes.
 
     Attributes:
-        driver: the process that starts the job. jvm: the Java process. worker: a Python worker, one per core, without
-        memory shared on a machine. touch: an event of a batch, per grouping.
+        driver: the process that starts the job.
+        jvm: the Java process.
+        worker: a Python worker, one per core, without memory shared on a machine.
+        touch: an event of a batch, per grouping.
     """
 
     driver: Cost
@@ -85,11 +90,15 @@ class Constants(Checked):
     """All constants of a machine.
 
     Attributes:
-        machine: the machine on which they were fitted. fitted: when they were fitted, and by which command. python_us:
-        CPU of the driver and the workers. jvm_us: CPU of Java, without its compilers and garbage collection. collector:
-        garbage collection, as a share of that. put_bytes: bytes put into the state store, and so written to the
-        checkpoint. stored: the size of a key's state. memory: the memory of processes. disk_bytes_s: the disk's write
-        rate, in bytes per second.
+        machine: the machine on which they were fitted.
+        fitted: when they were fitted, and by which command.
+        python_us: CPU of the driver and the workers.
+        jvm_us: CPU of Java, without its compilers and garbage collection.
+        collector: garbage collection, as a share of that.
+        put_bytes: bytes put into the state store, and so written to the checkpoint.
+        stored: the size of a key's state.
+        memory: the memory of processes.
+        disk_bytes_s: the disk's write rate, in bytes per second.
     """
 
     machine: dict[str, str | int | float | None]

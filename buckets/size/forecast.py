@@ -14,7 +14,7 @@ from buckets.size.workload import Workload
 
 SPARE = 0.7  # The planned share of a core's time; the rest is for bursts and restarts
 EVEN = 0.88
-"""The share of the tasks' time that is used, since keys differ in how busy they are; measured with eight tasks."""
+"""The share of the tasks' time that is used, since some keys are busier than others; measured with eight tasks."""
 LONGEST_BATCH_S = 10.0  # For a job that does not keep up and has unbounded batches
 IN_A_ROW = "batches"  # The term of the driver's sequential work on a batch
 _US = 1e6
@@ -271,7 +271,7 @@ LIMITS = {
         "group by a field, since one key is scored by one core at a time",
     ),
 }
-"""What each bound is in words, and what helps where it is passed."""
+"""Each limit in words, and the remedy if it is exceeded."""
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 

@@ -38,7 +38,7 @@ def parse_number(text: str) -> float:
 
 
 Keys = Mapping[frozenset[str], float]
-"""How many different keys groupings have, by their fields; without any: all others."""
+"""The number of different keys of groupings, by fields; without fields: of all others."""
 
 
 def keys_of(counts: Keys, fields: Iterable[str]) -> float | None:
@@ -147,7 +147,7 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(0*[1-9]\d*) *, *(0*[1-9]\d*) *, 
 _SPARK_SIZE = re.compile(r"(\d{1,12})([bkmgt]?)b?", re.IGNORECASE)
 _SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _LEAST_BESIDES_BYTES = 384 << 20
-"""What Spark asks a cluster for beside an executor's heap where nothing is said: a tenth of that, and this at least."""
+"""The minimum that Spark requests besides an executor's heap by default, which is a tenth of the heap."""
 IN_COLUMNS = ("parquet", "delta")  # Kinds of sources whose events come in columns
 
 

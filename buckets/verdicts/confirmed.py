@@ -31,7 +31,7 @@ from buckets.verdicts.verdict_table import load_verdicts, verdict_table
 EVENT_ID, EVENT_IDS, AMOUNT = "event_id", "event_ids", "amount"
 VERDICT, MADE_AT, _FRAUD = "verdict", "made_at", "fraud"
 FraudRows = Mapping[str, tuple[int, Mapping[str, Any]]]
-"""By the id of an event that was fraud, the number of the last row about it, from 1, and its columns."""
+"""By the id of a fraud event, the number of the last row about it, from 1, and its columns."""
 _KINDS = "a .csv, .jsonl or .parquet file, or a Delta table"
 
 
@@ -113,7 +113,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 Amounts = Mapping[str, Decimal | None]
-"""By the id of an event that was fraud, how much money it was; None where that is not written."""
+"""By the id of a fraud event, its amount; None if unknown."""
 
 
 def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
@@ -234,7 +234,7 @@ def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[
 
 
 FindEvents = Callable[[Collection[str]], Mapping[str, tuple[int, Mapping[str, Any]]]]
-"""Looks for events by their ids: gives those that it knows, with the time in ms and the fields."""
+"""Looks events up by id: returns the known ones, with the time in ms and the fields."""
 
 
 def confirmed_fraud(

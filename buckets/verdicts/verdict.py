@@ -87,7 +87,7 @@ def identity(subject: tuple[str | None, str | None], verdict: str, by: str, made
 
 
 FIELDS = ("alert_id", "event_id", "verdict", "by", "note", "made_at", "event_time", "key", "amount")
-"""What may be said of a verdict."""
+"""The possible fields of a verdict."""
 _FIRST_MS = 946_684_800_000  # The year 2000: seconds that are taken for milliseconds lie before it
 
 

@@ -32,7 +32,7 @@ COLUMNS = pa.schema(
         if column.name in (*_FIELDS, OTHER_FIELDS)
     ]
 )
-"""The columns of a table of verdicts; that of an audit says besides where each message came from."""
+"""The columns of a table of verdicts; audit tables also record the source of each message."""
 _NEEDED = ("id", "alert_id", "event_id", "verdict", "by", "made_at")
 _ATTEMPTS = 5
 

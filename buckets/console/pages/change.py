@@ -220,7 +220,7 @@ PLANS: Mapping[str, tuple[Planner, Role]] = {
     "snooze": (_snooze, "analyst"),
     "end-snooze": (_end_snooze, "analyst"),
 }
-"""By its word in addresses, how each is planned, and which role may do it."""
+"""By the word in URLs, the function that plans an action, and the role that it needs."""
 
 
 def actions(rule: Rule) -> list[tuple[str, str]]:

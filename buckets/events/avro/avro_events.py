@@ -48,7 +48,7 @@ _SHOWN = 40
 _AN_OBJECT = "is an object, and must be one value"
 _NO_RECORD = AvroType("no record")  # Stands for a type on a path to a field that is not a record
 NO_VALUES = {"array": A_LIST, "map": _AN_OBJECT, "record": _AN_OBJECT, _NO_RECORD.kind: NO_OBJECT}
-"""Why values of some types are no single ones."""
+"""By type, why its values are not single values."""
 _WILD = "lies outside the years 1 to 9999"
 
 

@@ -43,7 +43,7 @@ _LOGICAL = {
     "uuid": ("string", "fixed"),
     "decimal": ("bytes", "fixed"),
 }
-"""By logical type, the types that may carry it; on any other it means nothing, as the specification has it."""
+"""By logical type, the types that may carry it; on any other it is ignored, as the specification says."""
 _BYTES_OF_UUID = 16
 _MOST_BYTES = 2**31 - 1
 _NO_BYTES, _DEEPER = "no bytes", "deeper"
@@ -51,10 +51,10 @@ _FAULTS = {
     _NO_BYTES: "an array has items that take no bytes",
     _DEEPER: f"is nested deeper than {DEEPEST} levels",
 }
-"""By name of a type that does not exist, what is wrong with a message that has a value of it."""
+"""By the name of a type that does not exist, the fault of a message with a value of it."""
 _GOES_ON = bytes(byte & 128 for byte in range(256))
 _WIDE = b"\x80" * 9
-"""By `_GOES_ON`, the beginning of each number of more than 64 bits, and texts in letters that are not Latin."""
+"""By `_GOES_ON`, the beginning of each number over 64 bits, and of texts in non-Latin letters."""
 
 
 @dataclass(frozen=True)

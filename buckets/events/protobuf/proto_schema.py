@@ -37,7 +37,7 @@ _BUILT_IN = {
     "google/type/decimal.proto": "message Decimal { string value = 1; }",
     "google/type/money.proto": "message Money { string currency_code = 1; int64 units = 2; int32 nanos = 3; }",
 }
-"""What registries know without being told, beside the vendor's own files: of those what payments have."""
+"""Imports that registries know implicitly, besides the vendor's files: those that occur in payments."""
 _VENDORS_OWN = re.compile(r"google/protobuf/\w+\.proto", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
 _NAME = "buckets.proto"  # File name of a schema; nothing imports it

@@ -62,7 +62,7 @@ _TYPES = {
     FieldDescriptor.TYPE_DOUBLE: pa.float64(),
     FieldDescriptor.TYPE_BYTES: pa.large_binary(),
 }
-"""By type; all others but texts, enums and messages are whole numbers of 64 bits."""
+"""By type; all others except texts, enums and messages are whole numbers of 64 bits."""
 
 
 def field_values(

@@ -232,7 +232,7 @@ def _single(name: str, field: FieldDescriptor) -> ImportedField:
 
 
 _SCALARS = {bool: "flag", int: "number", str: "text"}
-"""Of a message with one field for each, the one that holds a value of a type."""
+"""By type of a value, its field in a message with one field for each type."""
 _ENTRY = {"key", "value"}
 _NAMES = "names"
 

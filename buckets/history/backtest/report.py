@@ -21,7 +21,7 @@ from buckets.rules.revision import names
 from buckets.rules.rule import State
 
 TITLES: dict[Caught, str] = {"only_a": "only old", "only_b": "only new", "both": "both"}
-"""The parts of an overlap: what was recorded is old, what the backtest raised is new."""
+"""The parts of an overlap: recorded alerts are old, those of the backtest are new."""
 
 
 @dataclass(frozen=True)

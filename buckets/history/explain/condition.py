@@ -38,7 +38,7 @@ _VERBS: Final = {
     "<": ("is below", "is not below"),
     "<=": ("is at most", "is above"),
 }
-"""A comparison that is true, and one that is false."""
+"""The verb of a comparison if it is true, and if it is false."""
 _JOINS: Final[dict[str, Literal["all", "any", "not"]]] = {"and": "all", "or": "any", "not": "not"}
 _TRUTHS: Final[dict[bool | None, Truth]] = {None: "unknown", True: "true", False: "false"}
 

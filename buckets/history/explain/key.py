@@ -50,7 +50,7 @@ Fate = Literal[
     "asks",  # the event in question, which counts in the timeline of another key
     "not yet",  # it arrived after the event in question
 ]
-"""What became of an arrival."""
+"""The fate of an arrival."""
 IN_TIMELINE: Final[frozenset[Fate]] = frozenset(["counts", "late", "collides"])
 
 

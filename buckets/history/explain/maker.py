@@ -41,7 +41,7 @@ from buckets.rules.role import asked_field
 from buckets.rules.rule import Rule, extra_digits
 
 _Histories = dict[frozenset[str], KeyHistory]
-"""By the fields of the groups of a rule, what has arrived of the key of an event; without those that lack it."""
+"""By the fields of a rule's groups, the arrivals of the event's key; without groups that the event cannot have."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from buckets.rules.rule import Rule
 
 _AUDIT_FIRST = "run `buckets audit CONF --once` first, or put its folder back"
 _NOT_COMPARED = ("version", "ingested_at", "decided_at", OTHER_FIELDS)
-"""Of messages: the version of their schema, and when something was done."""
+"""Fields of messages that are not compared: the version of their schema, and processing times."""
 
 
 def recorded_rows(job: Job, evaluations: bool) -> "OutputTables":
@@ -131,7 +131,7 @@ class AuditedTables(OutputTables):
 
 
 COMPARED_BYTES = 1 << 28
-"""Replayed rows of this size are compared at once, where recorded rows can be read a few batches at a time."""
+"""Replayed rows are compared in portions of this size, if recorded rows can be read a few batches at a time."""
 
 
 class ReplayedPiece(NamedTuple):
@@ -252,7 +252,7 @@ def last_batch_within(history: History, times: TimeRange) -> int:
 CutChoice = Literal["auto", "recorded", "joined"]
 FEW_BATCHES = 20
 LARGE_BATCH_ROWS = 200_000
-"""Few batches, or batches of at least this size, are not joined: each costs 25 ms and more."""
+"""Few batches, or batches of at least this size, are not joined: each costs at least 25 ms."""
 
 
 def replay(
