@@ -1,4 +1,4 @@
-"""Versions of a job's rules: their changes, the alerts of rules on trial, and from when on rules are complete."""
+"""Versions of a job's rules: their changes, the alerts of rules on trial, and since when rules are complete."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def check_known_rules(rules: Iterable[str], job: Job | None, folder: Path) -> No
 class Completion:
     """The completeness of a rule."""
 
-    words: str  # from when on it is or will be complete, in a few words
+    words: str  # when it is or will be complete, in a few words
     # the same as times; None where the job does not evaluate the rule as it stands in its origin
     warmth: Warmth | None = None
     fills: tuple[FillStatus, ...] = ()  # how far its history is filled in from the archive, where that is asked for
@@ -136,7 +136,7 @@ def read_completions(job: Job, rules: Iterable[Rule]) -> dict[str, Completion]:
 
 
 def expected_completion(job: Job, rule: Rule) -> Completion:
-    """Say from when on a rule will be complete if the next batch evaluates it in this form."""
+    """Say when a rule will be complete if the next batch evaluates it in this form."""
     kept = Checkpoint(job.checkpoint)
     rule_set = kept.versions.latest_rule_set()
     if rule_set is None:

@@ -225,7 +225,7 @@ def fitting_unit(low_ms: int, high_ms: int, unit: str) -> str | None:
 
 
 def unit_fault(low_ms: int, high_ms: int, times: int, unit: str) -> str | None:
-    """Say that so many times, read in a unit, are all in 1970 and would not be in another; None if they are right."""
+    """Report that all times, as read in a unit, are in 1970 but plausible in another unit; None if they are right."""
     fitting = fitting_unit(low_ms, high_ms, unit) if 0 <= low_ms <= high_ms < _1971_MS else None
     if fitting is None:
         return None

@@ -1,4 +1,4 @@
-"""How files of CSV are written: what separates fields, how numbers look, in which encoding, and under which names."""
+"""The format of CSV files: separators of fields, spelling of numbers, encoding, and names of columns."""
 
 import codecs
 import string

@@ -174,11 +174,11 @@ PinnedNumbers = tuple[tuple[str, tuple[tuple[str, Numbers], ...]], ...]
 
 
 class PinnedProtobuf(BaseModel):
-    """By what values in Protobuf are read, beside what their own prefix says.
+    """The schemas and numbers by which Protobuf values are read, besides those named by their prefixes.
 
     Attributes:
         text: the schema of values without a prefix: a set of descriptors in base64.
-        message: their type in it; None where it has only one.
+        message: their type in it; None if it has only one.
         numbers: by the full name of a message, the numbers of declared fields under the names that they had when a job
             was started.
     """

@@ -59,7 +59,7 @@ LIST_TESTS: Final = ("in_list", "lookup")  # List tests: whether a list has a ke
 
 
 class ExpressionError(ValueError):
-    """What is wrong with an expression, and at which letter of its text that begins.
+    """A fault of an expression, and its place in the text.
 
     Attributes:
         reason: in one line.
@@ -354,7 +354,7 @@ def _comparison(expression: Expression, is_negated: bool) -> Expression:
 
 
 def _one_opposite(first: Expression, second: Expression) -> tuple[Expression, Expression]:
-    """Return two conditions, one of which is a literal, with that one negated."""
+    """Return two conditions, one of them a literal, with the literal negated."""
     if second.operator == "boolean":
         return first, Expression("boolean", value=not second.value)
     return Expression("boolean", value=not first.value), second

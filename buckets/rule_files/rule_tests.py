@@ -182,7 +182,7 @@ class Expected(Checked):
             yield "expects nothing; say `alerts: []` if no rule should fire"
 
     def named_rules(self) -> list[tuple[Location, str]]:
-        """Return the rules that are named, with where in the test."""
+        """Return the named rules, with their locations in the test."""
         outcomes = {name: self.outcomes(name) for name in ("alerts", "held_alerts", "values")}
         return [
             (("expect", *location, "rule"), outcome.rule)
@@ -194,7 +194,7 @@ class Expected(Checked):
         ]
 
     def outcomes(self, name: str) -> list[tuple[Location, ExpectedAlert | ExpectedValue]]:
-        """Return the entries of `alerts`, `held_alerts` or `values`, each with where it stands and with its rule."""
+        """Return the entries of `alerts`, `held_alerts` or `values`, each with its location and its rule."""
         written = getattr(self, name) or ()
         if not isinstance(written, dict):
             return [((name, at), outcome) for at, outcome in enumerate(written)]
@@ -205,7 +205,7 @@ class Expected(Checked):
         ]
 
     def by_rule(self, name: str) -> frozenset[str]:
-        """Return the rules whose alerts are expected, where they stand by rule; empty where all alerts are meant."""
+        """Return the rules by which expected alerts are grouped; empty if the alerts of all rules are meant."""
         written = getattr(self, name)
         return frozenset(written) if isinstance(written, dict) else frozenset()
 
@@ -247,7 +247,7 @@ class RuleTest(Checked):
         return value
 
     def named_rules(self) -> list[tuple[Location, str]]:
-        """Return the rules that it names, with where."""
+        """Return the rules that it names, with their locations."""
         own: list[tuple[Location, str]] = [(("rules", at), rule_id) for at, rule_id in enumerate(self.rules)]
         return own + self.expect.named_rules()
 

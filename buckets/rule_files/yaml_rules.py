@@ -145,7 +145,7 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
 
 
 def read_rule_file(path: Path, text: str, schema: EventSchema | None = None) -> RuleFile:
-    """Read the text of a rule file; `path` is where it lies, or is said to lie in errors."""
+    """Read the text of a rule file; errors name `path` as its location."""
     if holds_flink_rules(path, text):
         return RuleFile(path, load_flink_rules(path, text, schema), (), None)
     data, root = parse_yaml(text, path, _WHAT)

@@ -152,7 +152,7 @@ class RuleChange(Checked):
 
     @property
     def subject(self) -> str | None:
-        """The rule that changes; None if all rules do."""
+        """The changed rule; None if all rules change."""
         return self.rule.rule_id if self.rule is not None else self.rule_id
 
     def to_json(self) -> str:

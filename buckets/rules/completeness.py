@@ -1,4 +1,4 @@
-"""Which event times have arrived, as a few stretches; and from when on a history that began later is complete.
+"""Which event times have arrived, as a few stretches, and the time from which a history that began later is complete.
 
 The times of a stream form one stretch, from its first event to its latest. An event with a wild date, years ahead,
 forms a separate stretch. A new track in a version of the rules has not seen earlier arrivals. Its windows are complete
@@ -78,7 +78,7 @@ def joined(stretches: Iterable[Stretch]) -> Stretches:
 
 
 def complete_behind(arrived: Stretches, distance_ms: int, lateness_ms: int) -> Completeness:
-    """Return from when on a history is complete that missed all arrivals so far, at least one stretch.
+    """Return the time from which a history that missed all arrivals so far (at least one stretch) is complete.
 
     `distance_ms` is the time from the latest event to the first complete time, negative if that is earlier;
     `lateness_ms` is how far an evaluated event may lie before the latest of its key.
@@ -106,7 +106,7 @@ def later(one: Completeness, other: Completeness) -> Completeness:
 
 
 def at(completeness: Completeness, time_ms: int) -> int:
-    """Return from when on the history is complete for an event at a time."""
+    """Return the time from which the history is complete for an event at a time."""
     return [since.since_ms for since in completeness if since.from_ms <= time_ms][-1]
 
 
@@ -114,7 +114,7 @@ def as_arrays(many: Sequence[Completeness]) -> tuple[Int64s, Int64s]:
     """Return several histories with common steps.
 
     The first array, int64 `(steps,)`, holds the start of each step, the first from `ALWAYS_MS`; the second, int64
-    `(histories, steps)`, from when on each is complete there.
+    `(histories, steps)`, the time from which each is complete there.
     """
     from_ms = sorted({ALWAYS_MS, *(since.from_ms for each in many for since in each)})
     since_ms = [[at(each, moment_ms) for moment_ms in from_ms] for each in many]

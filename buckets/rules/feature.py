@@ -264,27 +264,27 @@ class Feature(Checked):
 
     @property
     def needs_raw_events(self) -> bool:
-        """Return whether it looks at single events, so that its window has to lie in the tail."""
+        """Return whether it depends on single events, so that its window has to lie in the tail."""
         return self.aggregate.needs_raw_events or self.window.needs_raw_events or names_this(self.where)
 
     @property
     def step_filters(self) -> tuple[SqlFilter, ...]:
-        """Return what events have to be to be its steps."""
+        """Return the filters that events pass to be its steps."""
         return tuple(step_filter(step, self.step_field) for step in self.steps or ())
 
     @property
     def steps_in_words(self) -> str:
-        """Return its steps, and what must not come, in a sentence; empty for none."""
+        """Return its steps, and what must not come between, in a sentence; empty without steps."""
         return steps_in_words(self.steps or (), self.step_field, self.without, self.within_ms)
 
     @property
     def between(self) -> SqlFilter | None:
-        """Return what no event between its first step and its last is; None for anything."""
+        """Return the filter that no event between its first and last step may pass; None if there is none."""
         return None if self.without is None else step_filter(self.without, self.step_field)
 
     @property
     def filters(self) -> dict[tuple[str | int, ...], Filter]:
-        """Return all its filters, by where in it they are written."""
+        """Return all its filters, by their locations in it."""
         written: dict[tuple[str | int, ...], Filter] = {("where",): self.where} if self.where else {}
         written |= {("steps", at): where for at, where in enumerate(self.step_filters)}
         return written if self.between is None else {**written, ("without",): self.between}
@@ -297,24 +297,24 @@ class Feature(Checked):
 
     @property
     def of(self) -> str | None:
-        """Return the field that it is of, or the values of its periods are; None for none."""
+        """Return the field that it aggregates, or that its periods aggregate; None if it needs none."""
         return self.measured.of if isinstance(self.measured, Periods) else self.measured
 
     @property
     def periods(self) -> Periods | None:
-        """Return what is computed of each period of the window; None where it is of single events."""
+        """Return the aggregation over each period of the window; None if it aggregates single events."""
         return self.measured if isinstance(self.measured, Periods) else None
 
     @property
     def of_text(self) -> str | None:
-        """Return what it is of, as a brief text; None for nothing."""
+        """Return what it aggregates, as a short text; None without a field."""
         of = self.of if self.periods is None else self.periods.text
         decays = None if self.half_life is None else f"with a half-life of {format_duration(self.half_life)}"
         return " ".join(filter(None, (of, decays))) or None
 
     @property
     def aggregate(self) -> Aggregate:
-        """Return what computes it."""
+        """Return its aggregate."""
         aggregate, parameter = AGGREGATES[self.function], self.p or self.within_ms or self.half_life
         aggregate = aggregate if parameter is None else aggregate.with_parameter(parameter)
         if self.periods is None:
@@ -322,7 +322,7 @@ class Feature(Checked):
         return OverPeriods(aggregate, AGGREGATES[self.periods.function], self.periods.unit)
 
     def kind(self, schema: EventSchema) -> ValueKind:
-        """Return what its values are; a number where the schema does not declare its field."""
+        """Return the kind of its values; a number if the schema does not declare its field."""
         name = schema.new_names.get(self.of or "", self.of or "")
         if self.on is not None and name in (schema.event_id, ALERT_RULE, ALERT_SEVERITY):
             return self.aggregate.kind("string")
@@ -342,7 +342,7 @@ class NamedFeature:
 
     @property
     def counted(self) -> Filter:
-        """Which events of its group it counts, as far as they say that themselves; empty for all."""
+        """The events of its group that it counts, as a filter on these alone; empty for all."""
         return () if self.where == self.group_where else split_filter(self.where)[0]
 
     @property

@@ -311,7 +311,7 @@ class FlinkMessage(Checked):
 
     @property
     def name(self) -> str:
-        """What its rule is called here."""
+        """The name of its rule here."""
         return str(self.rule_id)
 
     def rule(self) -> Rule:

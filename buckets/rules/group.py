@@ -103,7 +103,7 @@ class Group:
         return max(window.begins_ms for rule in self.rules for window in rule.windows(self.fields))
 
     def completeness(self, *tracks: str) -> Completeness:
-        """Return from when on the given tracks, and the count of events, are all complete."""
+        """Return the times from which the given tracks and the count of events are all complete."""
         known = [self.complete[track] for track in (COUNT_TRACK, *tracks)]
         return reduce(later, [each for each in known if each is not None], FROM_THE_FIRST)
 

@@ -256,7 +256,7 @@ def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: 
 
 
 def _complete(old: Group | None, new: Group, arrived: Stretches, lateness_ms: int) -> dict[str, Completeness | None]:
-    """Return from when on the tracks of a group are complete under new rules."""
+    """Return the times from which the tracks of a group are complete under new rules."""
     begins = complete_behind(arrived, 1, lateness_ms) if arrived else None
     used = used_tracks(new.rules, new.fields)
     complete: dict[str, Completeness | None] = dict.fromkeys((COUNT_TRACK, *used), begins)
@@ -344,6 +344,6 @@ def _effects(old: Group | None, new: Group | None) -> Iterator[tuple[Effect, str
 
 
 def _tracks(of: Group, without: Group) -> str:
-    """Return what a group keeps of each event and another group does not."""
+    """Return what a group keeps of each event that the other group does not keep."""
     there = set(without.live_tracks)
     return ", ".join(track for track in of.live_tracks if track not in there and track != COUNT_TRACK)

@@ -67,7 +67,7 @@ class Warmth:
         return _start(each) <= self.latest_ms and (each.until_ms is None or self.latest_ms < each.until_ms)
 
     def sentence(self) -> str:
-        """Return in a few words from when on the rule is complete."""
+        """Say in a few words since when the rule is complete, or when it will be."""
         if not self.warm:
             return "keeps nothing yet"
         now = self.current
@@ -80,7 +80,7 @@ class Warmth:
 
 
 def rules_warmth(rule_set: RuleSet, arrived: Stretches, now_ms: int) -> dict[str, Warmth]:
-    """Return by id from when on each rule of a rule set is complete, given the event times that have arrived.
+    """Return by id when each rule of a rule set is complete, given the event times that have arrived.
 
     Event times more than a day after now do not show the progress of the stream.
     """

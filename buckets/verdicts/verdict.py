@@ -94,7 +94,7 @@ _FIRST_MS = 946_684_800_000  # The year 2000: seconds that are taken for millise
 def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> Verdict:
     """Parse a verdict from its fields, where empty means left out. Timestamps are ISO 8601, or ms since 1970.
 
-    Where fields do not say so, it was found by `by`, and at `now_ms`, after which it cannot have been.
+    The defaults of author and time are `by` and `now_ms`; a later time is invalid.
 
     Raises:
         ValueError: it is not a verdict; says why.
@@ -139,8 +139,8 @@ def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> V
 def read_verdict_file(path: Path, by: str | None, now_ms: int) -> dict[int, Verdict | str]:
     """Read the verdicts of a .csv file with a header line, or a .jsonl file, and the faults of other lines.
 
-    They come by the number of their line, from 1; of a record of several lines, by that of the first. Where lines do
-    not say so, they were found by `by`, and at `now_ms`.
+    Both are returned by line number, from 1; for a record of several lines, its first. The defaults of author and time
+    are `by` and `now_ms`.
     """
     if path.suffix not in (".csv", ".jsonl"):
         message = f"verdicts {path}: is neither .csv nor .jsonl; name a file of one of these kinds"

@@ -1,4 +1,4 @@
-"""Verdicts in a Delta table: a separate one, to which people add at any time, or that of an audit.
+"""Verdicts in a Delta table: a separate one, to which people add at any time, or an audit's.
 
 Each command appends its rows in one commit. Appends do not conflict, so concurrent writers lose nothing; a verdict that
 was written twice has the same id twice, and is read once.

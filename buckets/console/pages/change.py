@@ -68,7 +68,7 @@ class Planning:
         return ChangePlan(title, [self.change(change="put", rule=rule) for rule in rules], notes, page)
 
     def windows(self, rule: Rule) -> str:
-        """Say from when on the windows of a rule are complete."""
+        """Say since when the windows of a rule are complete."""
         if not rule.is_in_force:
             return "It keeps nothing."
         return f"Its windows: {expected_completion(self.site.job, rule).words}."

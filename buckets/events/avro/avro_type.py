@@ -91,7 +91,7 @@ class AvroType:
 
     @property
     def are_told_apart(self) -> bool:
-        """Whether union branches are read as records that name the branch: true for several branches beside null."""
+        """Whether union branches are read as records naming the branch: if there are several besides null."""
         return sum(branch.kind != "null" for branch in self.branches) > 1
 
 
@@ -229,7 +229,7 @@ def _reason(error: Exception) -> str:
 
 
 def _readable(kind: AvroType, level: int, made: dict[tuple[int, int], Any]) -> Any:
-    """Return what fastavro reads a type by, in so many records; `made` are those that are known."""
+    """Return the schema by which fastavro reads a type at a depth of records; `made` caches those already built."""
     if (id(kind), level) in made:
         return made[id(kind), level]
     match kind.kind:

@@ -74,7 +74,7 @@ class FraudEvent:
 
 
 class FraudEvents:
-    """Looks for confirmed fraud in a history.
+    """Searches a history for confirmed fraud.
 
     Attributes:
         confirmed: the ids that are confirmed fraud, found or not, with their amounts.
@@ -157,10 +157,9 @@ class FoundInPiece(NamedTuple):
 
 
 class RaisedAlerts:
-    """Gathers what scored pieces have raised within a span of event time, and counts it when all have been taken.
+    """Collects the alerts of scored pieces within a range of event times, and counts them at the end.
 
-    The alerts of a rule in an output are an int64 array of two columns: rows of the events that alerted, and numbers of
-    keys.
+    The alerts of a rule in an output are an int64 array of two columns: row numbers of alerted events, and key numbers.
 
     Attributes:
         arrived: how many rows have been taken.
@@ -181,8 +180,8 @@ class RaisedAlerts:
     ) -> None:
         """Begin with nothing taken.
 
-        `amount` is the measure that is the amount of an event, if any; `rules` has rules by their ids, and by the id of
-        a variant the rule that it is one of; `fraud` looks for confirmed fraud, where some is known.
+        `amount` is the measure of the events' amounts, if any; `rules` holds rules by id, and for the id of a variant
+        its rule; `fraud` searches for confirmed fraud, if any is known.
         """
         self._schema, self._span, self._amount, self.fraud = schema, span, amount, fraud
         # Held-back alerts, and those of variants, cover all keys.

@@ -51,7 +51,7 @@ class FraudFigures:
 
     @property
     def saved_amount(self) -> Decimal:
-        """What was caught, or arrived after an alert."""
+        """The amount that was caught, or that arrived after an alert."""
         return self.caught_amount + self.after_amount
 
 

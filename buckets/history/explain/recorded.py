@@ -256,7 +256,7 @@ def rule_then(past: Past, rule: Rule, target: Target) -> RuleThen:
 
 
 def warmth_of(past: Past, rule: Rule, target: Target) -> str:
-    """Say from when on the windows of a rule are complete, seen from an event; empty for a rule over alerts."""
+    """Say since when the windows of a rule are complete, seen from an event; empty for a rule over alerts."""
     if rule.on == "alerts":
         return ""
     warmth, time_ms = rules_warmth(past.rule_set(target.batch_id), (), 0).get(rule.rule_id), target.time_ms
