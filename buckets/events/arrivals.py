@@ -86,7 +86,7 @@ class MissingColumn(BucketsError):
 
 
 def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival: str | None = None) -> None:
-    """Raise MissingColumn if a source lacks the column of the id, of the time, or of the arrival order if one is set.
+    """Check that a source has the columns of the id, the time, and the arrival order if set; raises `MissingColumn`.
 
     Other fields may be missing, as in a JSON object; `without_column` names them.
     """

@@ -271,7 +271,7 @@ LIMITS = {
         "group by a field, since one key is scored by one core at a time",
     ),
 }
-"""Each limit in words, and the remedy if it is exceeded."""
+"""The wording of each limit, and the remedy if it is exceeded."""
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 

@@ -184,7 +184,7 @@ class BrokenMessage(ValueError):
 
 
 def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
-    """Return a decoder for messages of a record type; it raises BrokenMessage for a broken one."""
+    """Return a decoder for messages of a record type; it raises `BrokenMessage` for a broken one."""
     # What fastavro knows a schema by that it has parsed: it is not parsed again for each message.
     schema = _readable(root, 0, {}) | {"__fastavro_parsed": True, "__named_schemas": {}}
 
