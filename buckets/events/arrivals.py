@@ -173,7 +173,7 @@ class ParsedRows:
 
     every: EventColumns  # all rows; the values of a row that is not an event are undefined
     faults: Faults  # why rows are no events, or are skipped
-    own_faults: Faults  # the same, without the faults of fields that only rules need
+    own_faults: Faults  # the same, without nulls in fields that only rules need
 
     @property
     def events(self) -> EventColumns:
@@ -196,7 +196,7 @@ def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
 
 
 def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], counts: bool = True) -> ParsedRows:
-    """Convert rows to events, with a fault for each bad row; `needed` may not be null, `counts` are those of times."""
+    """Convert rows to events, with a fault for each bad row; `needed` may not be null; `counts` asks to count times."""
     faults: Faults = {}
     if BROKEN in rows.schema.names and rows.column(BROKEN).null_count < rows.num_rows:
         faults = {row: reason for row, reason in enumerate(rows.column(BROKEN).to_pylist()) if reason is not None}

@@ -114,7 +114,7 @@ def compared(operator: str, first: Numbers, second: Numbers) -> Any:
 
 
 def compared_with_limits(operator: str, numbers: Numbers, limits: Numbers) -> Any:
-    """Compare numbers with limits on their own scale; a limit between two numbers becomes the one below or above.
+    """Compare numbers with limits at their own scale; a limit between two numbers becomes the lower or upper one.
 
     Limits are never NULL; with one limit for all numbers, `(rows,)`, the result is bool `(rows,)`, with several,
     `(limits, 1)`, it is `(limits, rows)`.

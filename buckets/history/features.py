@@ -268,7 +268,7 @@ class FeatureRun:
         return (self._take(found).rows for found in score(self._pieces(history), "features", self._found_in))
 
     def write(self, history: History, score: ScoreArchive, out: FeatureFolder, first: int) -> Iterator[pa.Table]:
-        """Write the rows of an archive from an arrival on, in rounds; yield the summary of each piece."""
+        """Write the rows of an archive from an arrival on, in rounds; yield each written piece's wanted ids."""
         self.arrived, named = first, f"--out {out.path}"
         counted = query(out.path, "select outcome, count(*) as rows from rows group by outcome", named)
         self.outcomes.update(dict(zip(*(column.to_pylist() for column in counted.columns), strict=True)))

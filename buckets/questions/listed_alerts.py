@@ -78,7 +78,7 @@ class AlertFilter:
         }  # fmt: skip
 
     def wanted(self, before: RowPlace | None, given: Findings) -> RowFilter:
-        """Return the selection of rows."""
+        """Return the selection of rows by which an output is read."""
         tests: list[tuple[str, Callable[[pa.Table], pa.ChunkedArray]]] = []
         if self.rule:
             tests.append(("rule_id", lambda rows: pc.equal(rows["rule_id"], self.rule)))

@@ -218,13 +218,13 @@ def recorded_alerts(folder: Path, wanted: Selection = ALL) -> Iterator[RecordedA
 
 
 def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedAlert]:
-    """Return the recorded ones of some alerts, by id."""
+    """Return those of the alerts that a job has recorded, by id."""
     alerts = recorded_alerts(folder, Selection({"alert_id": alert_ids})) if alert_ids else ()
     return {alert.alert_id: alert for alert in alerts}
 
 
 def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Return those of some events that have alerts: by id the time in ms, and the fields from the alert."""
+    """Return the events that have alerts: by id the time in ms, and the fields recorded with the alert."""
     events: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for output in ALERT_OUTPUTS if event_ids else ():
         wanted = Selection({"event_id": event_ids})
