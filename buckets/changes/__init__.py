@@ -1,1 +1,1 @@
-"""What people change in a job and say of it: its rules, snoozes and verdicts, as commands and the console do it."""
+"""People's changes to a job, and notes on it: rules, snoozes and verdicts, for the commands and the console."""

@@ -18,7 +18,7 @@ from buckets.verdicts.verdict_table import append_verdicts, verdict_table
 
 
 def list_settings(job: Job, name: str) -> ListSettings:
-    """Return where a list comes from; BucketsError if the job has no such list."""
+    """Return the settings of a list; BucketsError if the job has no such list."""
     if name not in job.settings.lists:
         there = ", ".join(sorted(job.settings.lists)) or "none"
         message = f"there is no list {name!r}; lists of the configuration: {there}"
@@ -29,10 +29,10 @@ def list_settings(job: Job, name: str) -> ListSettings:
 
 
 def latest_entry(job: Job, name: str, key: str) -> tuple[str, Entry] | None:
-    """Return what a list has for a key, as the latest batches see it, with its key there; None where it has nothing.
+    """Return a list's entry for a key, with its key there, as the latest batches see it; None without one.
 
     In a list of networks that is the most specific one that contains the key. BucketsError if the job has no such list,
-    it can have no such key, or no batch has seen it yet.
+    the key is invalid for it, or no batch has seen it yet.
     """
     list_settings(job, name)
     lists = Checkpoint(job.checkpoint).lists
@@ -45,7 +45,7 @@ def latest_entry(job: Job, name: str, key: str) -> tuple[str, Entry] | None:
 
 
 def list_key(job: Job, name: str, written: str) -> str:
-    """Return a key of a list in its one form; BucketsError if the job has no such list, or it is no key of it."""
+    """Return a key of a list in its normal form; BucketsError if the job has no such list, or the key is invalid."""
     return _read_key(name, list_settings(job, name).form, written)
 
 
@@ -58,14 +58,14 @@ def _read_key(name: str, form: KeyForm, written: str) -> str:
 
 
 def entry_fields(entry: Entry) -> dict[str, str]:
-    """Return the fields of an entry, as a message has them."""
+    """Return the fields of an entry, as in a message."""
     until = {} if entry.until_ms is None else {"until": iso_text(entry.until_ms)}
     signed = {field: text for field in ("author", "reason") if (text := getattr(entry, field))}
     return {**until, **signed, **entry.values}
 
 
 def read_values(given: Iterable[str], origin: str) -> dict[str, str]:
-    """Return values for `lookup` from texts such as `category=casino`; `origin` says in errors where they are."""
+    """Parse values for `lookup` from texts such as `category=casino`; errors name `origin`."""
     values: dict[str, str] = {}
     for text in given:
         name, separator, value = text.partition("=")
@@ -79,7 +79,7 @@ def read_values(given: Iterable[str], origin: str) -> dict[str, str]:
 def check_change(job: Job, name: str, key: str) -> tuple[str, str]:
     """Return the topic of a list whose entry can be changed, and its key there.
 
-    BucketsError if the list is in no topic, or it is no key of it.
+    BucketsError if the list is not in a topic, or the key is invalid for it.
     """
     settings = list_settings(job, name)
     if settings.topic is None:
@@ -109,7 +109,7 @@ def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> No
 
 
 def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:
-    """Write verdicts; returns how many were new, as far as that is known, and where they are."""
+    """Write verdicts; return how many were new, if known, and where they are."""
     settings = job.settings
     if settings.verdicts.topic is None:
         table = verdict_table(job)

@@ -1,4 +1,4 @@
-"""Where the rules of a configuration are kept (file, table or topic), as commands read and change them."""
+"""The origin of a configuration's rules (file, table or topic), which commands read and change."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ from buckets.stores.location import location
 
 @dataclass(frozen=True)
 class KeptRule:
-    """A rule as it is kept, and what is known of its last change."""
+    """A rule in its origin, with its last change if known."""
 
     rule: Rule
     author: str = ""
@@ -41,7 +41,7 @@ class KeptRule:
 
 
 class JobRules(ABC):
-    """The rules where a job reads them, in a file, a table or a topic, as commands read and change them."""
+    """The rules at their origin, a file, a table or a topic, which commands read and change."""
 
     takes_control = False  # whether it takes messages to the running job that are not about one rule's definition
 
@@ -55,14 +55,14 @@ class JobRules(ABC):
 
     @abstractmethod
     def _read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """Read the rules that are kept, and what is there that is not a valid change."""
+        """Read the stored rules, and the invalid changes among them."""
 
     @abstractmethod
     def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        """Make changes: what was asked for, and what results of it, with the versions that the rules have then."""
+        """Apply changes: the requested ones, and the resulting ones with the new versions of rules."""
 
     def send(self, change: RuleChange) -> None:
-        """Send a message to the running job; BucketsError if it is not a topic."""
+        """Send a message to the running job; BucketsError if the origin is not a topic."""
         command = change.change.replace("_", "-")
         other = {"delete_all": "delete rules one by one with `buckets rules delete`"}
         remedy = other.get(change.change, "start again with another checkpoint")
@@ -74,7 +74,7 @@ class JobRules(ABC):
 
     @cached_property
     def kept(self) -> list[KeptRule]:
-        """The rules that are kept; what is not valid among them is reported and left out."""
+        """The stored rules; invalid ones are reported and skipped."""
         kept, refused = self._read()
         for refusal in refused[:3]:
             self._say(f"not valid, and left out ({refusal.origin}): {refusal.reason}")
@@ -84,16 +84,16 @@ class JobRules(ABC):
 
     @property
     def rules(self) -> list[Rule]:
-        """The same without what is known of their last changes."""
+        """The same rules, without their last changes."""
         return [kept.rule for kept in self.kept]
 
     @cached_property
     def rule_set(self) -> RuleSet:
-        """The same in force, without events."""
+        """The same rules as a rule set, without events."""
         return first_rule_set(in_one_form(rule, self._job.event_schema) for rule in self.rules)
 
     def rule(self, rule_id: str) -> Rule:
-        """Return a rule that is kept; BucketsError if it is not."""
+        """Return a stored rule; BucketsError if it is missing."""
         rules = {rule.rule_id: rule for rule in self.rules}
         if rule_id not in rules:
             message = f"there is no rule {rule_id!r} in {self.name}; rules there: {names(rules)}"
@@ -101,7 +101,7 @@ class JobRules(ABC):
         return rules[rule_id]
 
     def revise(self, asked: Sequence[RuleChange]) -> Revision:
-        """Return the result of changes, without making them.
+        """Return the result of changes without applying them.
 
         BucketsError if a change cannot be made, or the job could not carry the rules.
         """
@@ -119,14 +119,14 @@ class JobRules(ABC):
         return revision
 
     def change(self, asked: Sequence[RuleChange]) -> Revision:
-        """Make changes, where they change anything, and return the result; see `revise`."""
+        """Apply changes that have an effect, and return the result; see `revise`."""
         revision = self.revise(asked)
         if revision.made:
             self.publish(asked, revision.made)
         return revision
 
     def draft(self, rule: Rule) -> Rule:
-        """Return a rule as a draft; BucketsError if a rule that is more than a draft has its id."""
+        """Return a rule as a draft; BucketsError if its id belongs to a rule that is no longer a draft."""
         known = next((each for each in self.rules if each.rule_id == rule.rule_id), None)
         if known is not None and known.state != "DRAFT":
             message = (
@@ -138,9 +138,9 @@ class JobRules(ABC):
 
 
 def job_rules(job: Job, new_file: str = "", say: Callable[[str], None] = lambda line: None) -> JobRules:
-    """Open the rules of a job; in a folder, new ones go into `new_file`.
+    """Open the rules of a job; in a folder, new rules go into `new_file`.
 
-    What is not valid among them is said, a line each.
+    Invalid ones are reported, a line each.
     """
     rules = job.settings.rules
     if rules.topic is not None:
@@ -152,7 +152,7 @@ def job_rules(job: Job, new_file: str = "", say: Callable[[str], None] = lambda 
 
 
 class TopicRules(JobRules):
-    """Rules in a topic. A changed rule is sent whole, so that a compacted topic keeps all that counts."""
+    """Rules in a topic. A changed rule is sent whole, so that compaction loses nothing."""
 
     takes_control = True
 
@@ -171,7 +171,7 @@ class TopicRules(JobRules):
         return kept, [*messages.refused, *revision.refused]
 
     def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        """Send each rule whole, or that it is deleted."""
+        """Send each changed rule whole, and deletions."""
         self._send(
             RuleChange(change="delete", rule_id=change.rule_id, author=change.author, reason=change.reason)
             if change.after is None
@@ -192,7 +192,7 @@ class FileRules(JobRules):
     """Rules in a file, or a folder of them, changed in place."""
 
     def _read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """Read the rules of the files; what no command has changed was changed by the file's owner with the file."""
+        """Read the rules of the files; changes made by no command are attributed to the file's owner."""
         kept = []
         for file in rule_files(self._path):
             rules, notes, owner, time_ms = load_rules(file, self._job.event_schema), read_change_notes([file]), "", 0
@@ -206,7 +206,7 @@ class FileRules(JobRules):
         return kept, []
 
     def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        """Change the files; versions stay as they are written, since the job counts them."""
+        """Change the files; versions stay as written, since the job counts them."""
         changed = {change.rule_id: change for change in made}
         states: dict[str, State] = {}
         put = []
@@ -229,10 +229,10 @@ class FileRules(JobRules):
 
 
 class TableRules(JobRules):
-    """Rules in a Delta table with a row each; a deleted rule keeps its row, which says who deleted it and why."""
+    """Rules in a Delta table, one per row; a deleted rule keeps its row, with author and reason."""
 
     def _read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """Read the rules of the rows; a table that is not there yet has none."""
+        """Read the rules of the rows; a missing table has none."""
         if not self._path.exists():
             return [], []
         table = open_rule_table(self._path)
@@ -249,7 +249,7 @@ class TableRules(JobRules):
         return kept, refused
 
     def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        """Write the rows of the rules that change, with one commit."""
+        """Write the rows of changed rules in one commit."""
         rows = []
         for change in made:
             rule = change.after
@@ -280,7 +280,7 @@ class TableRules(JobRules):
 
 
 def listed_rule(kept: KeptRule, completion: Completion) -> dict[str, Any]:
-    """Return a rule with what is known of it; moments are ISO 8601."""
+    """Return a rule with its known state; timestamps are ISO 8601."""
     rule, warmth = kept.rule, completion.warmth
     now = None if warmth is None else warmth.current
     return {

@@ -1,4 +1,4 @@
-"""Snoozes of rules: read as people write them, added, and ended."""
+"""Snoozes of rules: parsed as people write them, added, and ended."""
 
 import contextlib
 import json
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 Key = dict[str, str | int | bool]
 ChangeOf = Callable[[Rule], tuple[Snooze, ...] | None]
-"""Gives the snoozes of a rule as they are to be; None where nothing is to change."""
+"""Returns the new snoozes of a rule; None if nothing changes."""
 
 
 def rules_with_snoozes(
     kept: "JobRules", schema: EventSchema, rule_id: str | None, key: Key | None, change_of: ChangeOf
 ) -> list[Rule]:
-    """Return rules with other snoozes, those that change: a rule, or all that group by the fields of a key.
+    """Return the rules whose snoozes change: one rule, or all that group by the fields of a key.
 
     BucketsError if there is no such rule, the key does not fit, or nothing changes.
     """
@@ -52,7 +52,7 @@ def rules_with_snoozes(
 
 
 def with_snooze(rule: Rule, new: Snooze, now: datetime) -> tuple[Snooze, ...] | None:
-    """Add a snooze to those of a rule; where there are too many, those go that have been over for longest."""
+    """Add a snooze to those of a rule; if there are too many, drop those that ended first."""
     if new in rule.snoozes:
         return None
     snoozes = list(rule.snoozes)
@@ -66,7 +66,7 @@ def with_snooze(rule: Rule, new: Snooze, now: datetime) -> tuple[Snooze, ...] | 
 
 
 def with_ended(rule: Rule, key: Key | None, last: datetime) -> tuple[Snooze, ...] | None:
-    """End snoozes of a rule, those of a key; None where none of them would last longer."""
+    """End the snoozes of a rule or one of its keys; None if all are over already."""
     left = []
     for snooze in rule.snoozes:
         is_meant = same_key(snooze.key, key) and snooze.until > last
@@ -78,14 +78,14 @@ def with_ended(rule: Rule, key: Key | None, last: datetime) -> tuple[Snooze, ...
 
 
 def same_key(one: Mapping[str, str | int | bool] | None, other: Key | None) -> bool:
-    """Return whether two keys are the same; None is all keys."""
+    """Return whether two keys are equal; None means all keys."""
     if one is None or other is None:
         return one is None and other is None
     return set(one) == set(other) and key_texts(one) == key_texts(other)
 
 
 def new_snooze(asked: Mapping[str, Any]) -> Snooze:
-    """Return a snooze of its fields; BucketsError if it has no reason, or begins after its end."""
+    """Make a snooze from its fields; BucketsError if it has no reason, or begins after its end."""
     try:
         snooze = Snooze.model_validate(asked)
     except ValidationError:
@@ -100,7 +100,7 @@ def new_snooze(asked: Mapping[str, Any]) -> Snooze:
 
 
 def read_key(text: str, kinds: Mapping[str, str]) -> Key:
-    """Return a key that is written as `field=value,field=value` or as JSON, its values of the kinds of their fields.
+    """Parse a key written as `field=value,field=value` or as JSON, with values of the kinds of their fields.
 
     ValueError says why it is neither.
     """
@@ -134,7 +134,7 @@ def read_key(text: str, kinds: Mapping[str, str]) -> Key:
 
 
 def read_moment(text: str, now: datetime) -> datetime:
-    """Read a time in ISO 8601, in UTC where it has no zone, or a duration from now; ValueError if it is neither."""
+    """Parse a time in ISO 8601, by default in UTC, or a duration from now; ValueError if it is neither."""
     with contextlib.suppress(ValueError):
         return now + timedelta(milliseconds=parse_duration_ms(text))
     with contextlib.suppress(ValueError):

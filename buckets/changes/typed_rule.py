@@ -1,4 +1,4 @@
-"""A rule as somebody types it, with what checks and tests of rule files find in it."""
+"""A rule as typed by a person, and the results of its checks and tests."""
 
 import re
 from dataclasses import replace
@@ -20,9 +20,9 @@ _TYPED = Path("typed.yaml")  # Where a typed text lies in errors, before they ar
 
 
 def read_rule(text: str, job: Job) -> RuleFile:
-    """Read a text that holds one rule, as a rule file does, with tests beside it or without.
+    """Parse a text that holds one rule, as in a rule file, with or without tests.
 
-    BucketsError says the line if it does not hold one valid rule, or a test names a file.
+    BucketsError names the line if it does not hold one valid rule, or a test names a file.
     """
     try:
         file = read_rule_file(_TYPED, text.replace("\r\n", "\n"), job.event_schema)
@@ -42,7 +42,7 @@ def read_rule(text: str, job: Job) -> RuleFile:
 
 
 def findings_of(typed: RuleFile, job: Job) -> list[dict[str, Any]]:
-    """Return what is wrong with a rule that is valid, as `buckets rules check` finds it."""
+    """Return the faults of a valid rule, as in `buckets rules check`."""
     rule = typed.rules[0]
     written = {rule.rule_id: typed.written(rule.rule_id)}
     report = look(Subject((rule,), epoch_ms(), job.event_schema, job.settings.engine, None, written, is_part=True))
@@ -58,7 +58,7 @@ def findings_of(typed: RuleFile, job: Job) -> list[dict[str, Any]]:
 
 
 def outcomes_of(typed: RuleFile, job: Job) -> list[RuleTestOutcome]:
-    """Run the tests beside a rule: those that are typed with it, and those of its file that are about it alone.
+    """Run the tests of a rule: those typed with it, and those in its file about it alone.
 
     BucketsError if a test does not fit the events or the rule.
     """
@@ -77,7 +77,7 @@ def outcomes_of(typed: RuleFile, job: Job) -> list[RuleTestOutcome]:
 
 
 def _of_text(error: BucketsError, path: Path) -> BucketsError:
-    """Return an error of a rule file as one of what was typed into it, by the line if there is one."""
+    """Convert an error about a rule file to one about the typed text, with the line if known."""
     name = f"rule file {path}:"
     line = re.sub(rf"^{re.escape(name)}(?=\d)", "line ", error.message)
     return BucketsError(re.sub(rf"^{re.escape(name)}", "the text:", line))

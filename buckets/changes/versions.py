@@ -1,4 +1,4 @@
-"""Versions of a job's rules: what changed with each, what rules on trial raised, and since when they are complete."""
+"""Versions of a job's rules: their changes, the alerts of rules on trial, and since when rules are complete."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def read_version(job: Job, version: int | None) -> RuleSet:
 
 
 def changes_of(job: Job, rule_id: str | None = None) -> list[dict[str, Any]]:
-    """Return the changes of a job's rules as rows of `rule_changes`, newest first; of one rule, with those of all."""
+    """Return a job's rule changes as rows of `rule_changes`, newest first; for one rule, with changes of all rules."""
     table = rule_changes_path(job)
     rows = read_rule_changes(table) if is_table(table) else []
     since = max((row["ruleset_version"] for row in rows), default=0)
@@ -51,7 +51,7 @@ def changes_of(job: Job, rule_id: str | None = None) -> list[dict[str, Any]]:
 
 
 def with_differences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return changes of rules, each with what differs in words and since when it is in force, in ms."""
+    """Add to changes of rules their differences in words, and the time when they came into force, in ms."""
 
     def read(text: str | None) -> Rule | None:
         return None if text is None else Rule.model_validate_json(text)
@@ -65,7 +65,7 @@ def with_differences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def trial_words(job: Job, rule: Rule) -> str:
-    """Say how often a rule on trial has alerted, where its alerts are in a table."""
+    """Say how often a rule on trial has alerted, if its alerts are in a table."""
     folder = kept_results(job)
     table = None if folder is None else folder / SHADOW_ALERTS
     if table is None or not is_table(table):
@@ -78,9 +78,9 @@ def trial_words(job: Job, rule: Rule) -> str:
 
 
 def check_known_rules(rules: Iterable[str], job: Job | None, folder: Path) -> None:
-    """See that rules are no typing errors: a job, if one is given, has or had them, or a folder has alerts of them.
+    """Check rule ids for typing errors: a job, if given, must have or have had them, or a folder alerts of them.
 
-    BucketsError if one is none of these.
+    BucketsError for an unknown one.
     """
     known = set(rules_with_alerts(folder))
     if job is not None:
@@ -98,9 +98,9 @@ def check_known_rules(rules: Iterable[str], job: Job | None, folder: Path) -> No
 
 @dataclass(frozen=True)
 class Completion:
-    """What is known of a rule."""
+    """The completeness of a rule."""
 
-    words: str  # since when it is complete, or when it will be, in a few words
+    words: str  # when it is or will be complete, in a few words
     # the same as times; None where the job does not evaluate the rule as it stands in its origin
     warmth: Warmth | None = None
     fills: tuple[FillStatus, ...] = ()  # how far its history is filled in from the archive, where that is asked for
@@ -112,7 +112,7 @@ class Completion:
 
 
 def read_completions(job: Job, rules: Iterable[Rule]) -> dict[str, Completion]:
-    """Read what the checkpoint of a job says of rules, by their ids."""
+    """Read the state of rules, by id, from the checkpoint of a job."""
     rule_set = Checkpoint(job.checkpoint).versions.latest_rule_set()
     in_force = {} if rule_set is None else {rule.rule_id: rule for rule in rule_set.rules}
     warmth, fills = read_warmth(job.checkpoint), read_fills(job.checkpoint)
@@ -126,7 +126,7 @@ def read_completions(job: Job, rules: Iterable[Rule]) -> dict[str, Completion]:
         elif not same_definition(there, rule, job.event_schema):
             words = f"not in force yet as it is here: the job has version {there.version}"
         else:
-            # A job that runs may have made a version between the two readings.
+            # A running job may have made a version between the two reads.
             own_warmth = warmth.get(rule.rule_id)
             words = "not in force yet" if own_warmth is None else own_warmth.sentence()
         own_fills = tuple(fill for fill in fills if rule.rule_id in fill.rule_ids)
@@ -136,7 +136,7 @@ def read_completions(job: Job, rules: Iterable[Rule]) -> dict[str, Completion]:
 
 
 def expected_completion(job: Job, rule: Rule) -> Completion:
-    """Say since when a rule will be complete if the next batch evaluates it as it is."""
+    """Say when a rule will be complete if the next batch evaluates it in this form."""
     kept = Checkpoint(job.checkpoint)
     rule_set = kept.versions.latest_rule_set()
     if rule_set is None:

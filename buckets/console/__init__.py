@@ -1,1 +1,1 @@
-"""The console: pages to look at a job, to judge its alerts and to change its rules; it imports no Spark."""
+"""The console: web pages to watch a job, judge its alerts and change its rules; it imports no Spark."""

@@ -1,4 +1,4 @@
-"""The console as an application: which page answers which address, who may ask, and serving it."""
+"""The console as an application: its routes, the roles that they need, and its server."""
 
 import socket
 import time
@@ -102,7 +102,7 @@ def _routes(site: Site) -> list[BaseRoute]:
 
 
 def _endpoint(site: Site, name: str, page: Page, role: Role) -> Callable[[Request], Response]:
-    """Return what answers requests with a page; in a thread of its own, since pages read files."""
+    """Return the endpoint of a page; it runs in a thread, since pages read files."""
 
     def endpoint(request: Request) -> Response:
         began_s = time.perf_counter()
@@ -152,14 +152,14 @@ def _sign_in(site: Site) -> Callable[[Request], Response]:
 
 
 class Console(WebServer):
-    """A console, whose streams end with it."""
+    """A server of the console, which ends streams when it stops."""
 
     def __init__(self, site: Site, listening: socket.socket) -> None:
         super().__init__(application(site), listening)
         self.site = site
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams and checks first, then wait for the other answers."""
+        """End streams and checks first, then wait for the other responses."""
         self.site.closing.set()
         self.site.checks.close()
         await super().shutdown(sockets)
@@ -172,7 +172,7 @@ def open_console(
 
     Args:
         conf: the job's configuration.
-        login_name: who opens it.
+        login_name: the user who opens it.
         host: the address to listen on; None for that of the configuration.
         port: the port likewise; 0 for any that is free.
         is_read_only: whether nobody may change anything.

@@ -1,4 +1,4 @@
-"""Who looks at the console and what they may do; what each request passes before a page sees it."""
+"""The users of the console and their roles, and the gate that each request passes before it reaches a page."""
 
 import base64
 import hashlib
@@ -30,7 +30,7 @@ _POLICY = (
 
 
 def documents() -> BaseRoute:
-    """Return what answers below `/docs`: the site, or a line on how to get it."""
+    """Return the application for `/docs`: the site, or a line on how to get it."""
     folder = built_site()
     if folder is None:
         return Route(DOCUMENTS + "/{page:path}", _not_built)
@@ -38,7 +38,7 @@ def documents() -> BaseRoute:
 
 
 class _Pages(StaticFiles):
-    """The site; of the scripts in its pages, those run that were there when the console started.
+    """Serves the site; only scripts that its pages contained when the console started may run.
 
     Its search writes styles into the page.
     """
@@ -50,7 +50,7 @@ class _Pages(StaticFiles):
         self._policy = _POLICY.format(scripts=" ".join(sorted(f"'sha256-{digest}'" for digest in digests)))
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Answer with a file."""
+        """Return a file."""
         response = await super().get_response(path, scope)
         response.headers["content-security-policy"] = self._policy
         return response
@@ -67,35 +67,35 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody, and what they may do."""
+    """A user and their role."""
 
     name: str
     role: Role
 
     def may(self, role: Role) -> bool:
-        """Return whether they may do what a role may."""
+        """Return whether they have the rights of a role."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 @dataclass(frozen=True)
 class Session:
-    """A browser: a random id, and the name with which somebody has signed in; empty where nobody has."""
+    """A session of a browser: a random id, and the name of the signed-in user, empty without one."""
 
     identity: str
     name: str = ""
 
 
 class People:
-    """Knows people by what a request carries; nothing of them is kept, and a restart signs everybody out."""
+    """Identifies users by their requests; nothing is stored, and a restart signs everybody out."""
 
     def __init__(self, settings: ConsoleSettings, host: str, port: int, login_name: str, is_read_only: bool) -> None:
-        """Begin with a secret of this process's own.
+        """Begin with a secret for this process.
 
         Args:
-            settings: who may come in.
-            host: the address that is listened on.
+            settings: who has access.
+            host: the address to listen on.
             port: the port, which is in the name of the cookie because browsers share cookies among ports.
-            login_name: who has started the console, and is whoever reaches it on this machine.
+            login_name: who started the console; connections from this machine count as this user.
             is_read_only: whether nobody may change anything.
         """
         self.settings, self.cookie = settings, f"buckets_console_{port}"
@@ -104,12 +104,12 @@ class People:
         self._secret = secrets.token_bytes(32)
 
     def knows_host(self, header: str) -> bool:
-        """Return whether a request was meant for this console; under another name a page may play tricks with DNS."""
+        """Return whether a request names this console as its host; other names may be DNS rebinding."""
         name = header.rsplit(":", 1)[0] if not header.endswith("]") else header
         return name.strip("[]").lower() in self._hosts
 
     def person(self, request: Request, session: Session) -> Person | None:
-        """Return who has sent a request; None if sign-in is required and nobody has signed in."""
+        """Return the user of a request; None if sign-in is required and nobody has signed in."""
         token, header = self.settings.token, self.settings.trusted_user_header
         is_bearer = self.is_token(_header(request, "authorization").removeprefix("Bearer "))
         if header is not None:
@@ -126,7 +126,7 @@ class People:
         return token is not None and is_same(text, token.get_secret_value())
 
     def session(self, cookie: str | None) -> Session:
-        """Return the session of a cookie; a new one where it is none of ours."""
+        """Return the session of a cookie; a new one if the cookie is not ours."""
         identity, _, rest = (cookie or "").partition(".")
         name, _, mark = rest.partition(".")
         if identity and is_same(mark, self._mark(f"{identity}.{name}")):
@@ -134,16 +134,16 @@ class People:
         return Session(secrets.token_urlsafe(18))
 
     def signed_in(self, name: str) -> Session:
-        """Return a session of somebody who has given the token."""
+        """Return a new session for a user who has given the token."""
         return Session(secrets.token_urlsafe(18), one_line(name.strip())[:_LONGEST_NAME])
 
     def cookie_of(self, session: Session) -> str:
-        """Return a session as a cookie, which nobody else can make."""
+        """Return a session as a cookie that nobody else can forge."""
         written = f"{session.identity}.{base64.urlsafe_b64encode(session.name.encode()).decode()}"
         return f"{written}.{self._mark(written)}"
 
     def form_mark(self, session: Session) -> str:
-        """Return what each form of a session carries, so that no other page can send one."""
+        """Return the token of all forms of a session, against cross-site requests."""
         return self._mark(f"form {session.identity}")
 
     def _known(self, name: str) -> Person:
@@ -155,12 +155,12 @@ class People:
 
 
 def _header(request: Request, name: str) -> str:
-    """Return a header as UTF-8, in which proxies and browsers write names; empty where there is none."""
+    """Return a header decoded as UTF-8, which proxies and browsers use for names; empty if missing."""
     return request.headers.get(name, "").encode("latin-1").decode("utf-8", "replace")
 
 
 SIGN_IN = "/sign-in"
-OPEN = ("/static/", f"{DOCUMENTS}/")  # Below these lie files that are the same for everybody
+OPEN = ("/static/", f"{DOCUMENTS}/")  # Paths with files that are the same for everybody
 _MOST_BYTES = 1 << 20
 _MOST_FIELDS = 5_000
 _HEADERS = {
@@ -177,10 +177,10 @@ _HEADERS = {
 
 
 class Gate:
-    """Lets requests through to an application, which finds who sends them in their state."""
+    """Checks requests before an application, and stores the user in their state."""
 
     def __init__(self, app: ASGIApp, people: People) -> None:
-        """Stand before an application."""
+        """Wrap an application."""
         self._app, self._people = app, people
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -211,7 +211,7 @@ class Gate:
         await (self._app if refusal is None else refusal)(scope, receive, send_with_headers)
 
     async def _refusal(self, request: Request, session: Session, is_static: bool) -> Response | None:
-        """Return the answer to a request that does not pass; None of one that does."""
+        """Return the response to a request that may not pass; None if it may."""
         if not self._people.knows_host(request.headers.get("host", "")):
             return PlainTextResponse(
                 "this console has another name; open the address that `buckets console` has printed\n", 421
@@ -233,7 +233,7 @@ class Gate:
         return None
 
     async def _fault_of_form(self, request: Request) -> str | None:
-        """Read the form of a request, and say why it is none of ours; None where it is."""
+        """Read the form of a request, and return why it is not ours; None if it is."""
         host = request.headers["host"]
         origin = request.headers.get("origin", f"http://{host}")
         site = request.headers.get("sec-fetch-site", "same-origin")

@@ -1,4 +1,4 @@
-"""Pages from templates: what every page is given, how errors are shown, and streams of changes."""
+"""Renders pages from templates: the context of every page, error pages, and streams of changes."""
 
 import asyncio
 import hashlib
@@ -43,34 +43,34 @@ _KEPT = 3600
 
 
 class Sampler:
-    """Takes a sample each second; closing ends it."""
+    """Takes a sample each second until closed."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at the status of a checkpoint's job; nothing is taken from the job."""
+        """Watch the status of a checkpoint's job; the job itself is not affected."""
         self._checkpoint = checkpoint
         self._samples: deque[LiveSample] = deque(maxlen=_KEPT)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples of the job", daemon=True)
 
     def start(self) -> None:
-        """Begin to take samples."""
+        """Start sampling."""
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop sampling."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def since(self, time_s: int = 0) -> list[LiveSample]:
-        """Return the samples later than a second, oldest first."""
+        """Return the samples after a time, in s, oldest first."""
         return [sample for sample in tuple(self._samples) if sample.time_s > time_s]
 
     def _run(self) -> None:
         while not self._closing.wait(_SAMPLE_EVERY_S):
             try:
                 live = read_live(self._checkpoint)
-            except BucketsError:  # pages say it
+            except BucketsError:  # pages report it
                 continue
             if live is None:
                 continue
@@ -87,7 +87,7 @@ _BOUNDS_S: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 class Activity:
-    """Counts, from the start on; threads may count at the same time."""
+    """Counts requests and streams since the start; thread-safe."""
 
     def __init__(self) -> None:
         self._started_ms = epoch_ms()
@@ -97,7 +97,7 @@ class Activity:
         self._lock = threading.Lock()
 
     def note(self, page: str, code: int, seconds: float) -> None:
-        """Count a request of a page, with the status of its answer and how long that took, in s."""
+        """Count a request of a page, with the status of its response and its duration in s."""
         with self._lock:
             self._requests[page, code] += 1
             self._seconds.setdefault(page, Histogram(_BOUNDS_S)).add([(seconds, 1)])
@@ -111,15 +111,15 @@ class Activity:
             yield
         finally:
             with self._lock:
-                self._streams -= Counter([person])  # which keeps nobody who has none
+                self._streams -= Counter([person])  # drops people with a count of zero
 
     def streams(self, person: str) -> tuple[int, int]:
-        """Return how many streams are open, and how many of them are a person's."""
+        """Return the numbers of all open streams, and of those of a person."""
         with self._lock:
             return self._streams.total(), self._streams[person]
 
     def status(self) -> dict[str, Any]:
-        """Return all counts, as metrics read them."""
+        """Return all counts, for metrics."""
         with self._lock:
             return {
                 "started_ms": self._started_ms,
@@ -138,12 +138,12 @@ class Site(AskedJob):
 
     Attributes:
         conf: the configuration of its job.
-        latest: what that says.
-        people: who may do what.
+        latest: its contents.
+        people: the users and their roles.
         sampler: what the job has done in the last hour.
-        questions: the long questions that are asked.
-        checks: of rules as they are typed.
-        activity: what the console does.
+        questions: the queue of long questions.
+        checks: checks of rules as they are typed.
+        activity: counts of requests and streams.
         closing: set when the console ends, so that streams do.
     """
 
@@ -156,12 +156,12 @@ class Site(AskedJob):
 
     @property
     def name(self) -> str:
-        """What the job is called: its configuration, or the folder where that says more."""
+        """The name of the job: its configuration, or the folder if that says more."""
         path = self.conf.resolve()
         return path.parent.name if path.stem in ("conf", "config", "job") else path.stem
 
     def rules(self, new_file: str = _NEW_FILE) -> JobRules:
-        """Return the rules where the job reads them, as they are now; in a folder, new ones go into a file."""
+        """Return the rules at their origin, as they are now; in a folder, new ones go into a file."""
         return super().rules(new_file)
 
 
@@ -179,12 +179,12 @@ PAGES = (
 
 
 _OWN = re.compile(r"/(?:[\w-]+(?:/[\w-]+)*)?(?:\?[!-~]*)?", re.ASCII)
-"""The address of a page; behind two slashes or a backslash, browsers look for a host."""
+"""The path of a page; after two slashes or a backslash, browsers expect a host."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a page: by whom, and with which fields of its address or form."""
+    """A request for a page: its user, and the fields of its URL or form."""
 
     site: Site
     person: Person
@@ -192,16 +192,16 @@ class Asked:
     form: Mapping[str, list[str]] = field(default_factory=dict)
 
     def given(self, name: str) -> str:
-        """Return a field of the form without blanks around it; empty where it is left out."""
+        """Return a field of the form without surrounding blanks; empty if missing."""
         return next(iter(self.form.get(name, ())), "").strip()
 
     def named(self, name: str) -> str:
-        """Return a field of the address; empty where it is left out."""
+        """Return a field of the URL; empty if missing."""
         return self.query.get(name, "").strip()
 
 
 class View:
-    """What a page shows: its template, with values for it."""
+    """The content of a page: its template and values."""
 
     def __init__(self, template: str, /, status: int = 200, **values: Any) -> None:
         self.template, self.status, self.values = template, status, values
@@ -209,35 +209,35 @@ class View:
 
 @dataclass(frozen=True)
 class Onward:
-    """Another page that is shown next, with a line of what has been done."""
+    """A redirect to another page, with a line about what has been done."""
 
     address: str
     done: str = ""
 
     def address_with_done(self) -> str:
-        """Return the address, with the line as a field."""
+        """Return the URL, with the line as a field."""
         joined = "&" if "?" in self.address else "?"
         return f"{self.address}{joined}{urlencode({'done': self.done})}" if self.done else self.address
 
 
 def own_address(text: str, otherwise: str = "/") -> str:
-    """Return an address that somebody else has written, if it is a page of the console; another one if it is not."""
+    """Return an external URL if it is a page of the console, else another one."""
     return text if _OWN.fullmatch(text) else otherwise
 
 
 def seen_mark(text: str) -> str:
-    """Return what says whether something is still what somebody has seen: a hash of it as text."""
+    """Return a hash of a text, by which a page recognises that it has changed since it was shown."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def address(path: str, **fields: Any) -> str:
-    """Return the address of a page with fields; those that are empty are left out."""
+    """Return the URL of a page with fields, without empty ones."""
     query = urlencode({name: value for name, value in fields.items() if value not in (None, "")})
     return f"{path}?{query}" if query else path
 
 
 def shown(request: Request, site: Site, view: View, page: str = "") -> Response:
-    """Return a view as an answer."""
+    """Return a view as a response."""
     person: Person | None = getattr(request.state, "person", None)
     values: dict[str, Any] = {
         "site": site,
@@ -255,7 +255,7 @@ def shown(request: Request, site: Site, view: View, page: str = "") -> Response:
 
 
 def shown_error(request: Request, site: Site, error: BucketsError, page: str = "", status: int = 400) -> Response:
-    """Return what went wrong, in one line; to a part of a page as such a part."""
+    """Return an error page with one line; for a part of a page, such a part."""
     is_part = request.headers.get("hx-request") == "true"
     line = capitalised(error.message.removeprefix("--"))
     template = "part-error.html" if is_part else "error.html"
@@ -285,7 +285,7 @@ def _job_words(site: Site) -> dict[str, str]:
 
 
 def _templates() -> Any:
-    """Return the templates of the console; text in them has its invisible characters escaped."""
+    """Return the templates of the console, which escape invisible characters in texts."""
     found = templates("console/templates")
     if "time" not in found.filters:
         found.filters |= {
@@ -312,12 +312,12 @@ def _templates() -> Any:
 EVERY_S = 1.0
 _KEPT_ALIVE_S = 15.0
 _OF_CONNECTIONS: Final = 2
-"""Of this many connections one may be a stream, so that pages are shown however many stay open."""
-_OF_STREAMS: Final = 2  # Of this many streams one may be of the same person
+"""One of this many connections may be a stream, so that pages load however many stay open."""
+_OF_STREAMS: Final = 2  # One of this many streams may belong to the same person
 
 
 class PageChange(NamedTuple):
-    """A message to a page: a part that replaces what is there, or an event with data."""
+    """A message to a page: a replacement for one of its parts, or an event with data."""
 
     part: str = ""
     event: str = ""
@@ -325,11 +325,11 @@ class PageChange(NamedTuple):
 
 
 Changes = Callable[[Asked], Iterator[list[PageChange]]]
-"""Gives what has changed each time it is asked; it is asked once in a while, as long as the page is open."""
+"""Yields changes when asked, now and then while the page is open."""
 
 
 def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
-    """Return what answers requests with a stream."""
+    """Return a streaming response."""
 
     async def endpoint(request: Request) -> Response:
         person = request.state.person
@@ -345,7 +345,7 @@ def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
 
 
 class _Stream(StreamingResponse):
-    """A stream, which is counted before any other one can ask how many there are."""
+    """A stream that is counted before any other can check the limit."""
 
     def __init__(self, messages: AsyncIterator[str], site: Site, person: str) -> None:
         super().__init__(messages, media_type="text/event-stream")

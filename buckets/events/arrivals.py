@@ -1,9 +1,8 @@
-"""Turns rows as they arrive into events: typed columns for the good ones, a dead letter for each of the others.
+"""Turns arriving rows into events: typed columns for the good ones, a dead letter for each of the others.
 
-Every source delivers rows of one form: `source` and `position` say where a row comes from (file and line, or topic
-partition and offset), `source_order` and `position` order the arrivals, `ingested_ms` and `raw` are there where they
-are known, and the declared fields follow as `field_0`, `field_1`, … Where `judged` is false, an event only fills
-timelines.
+Every source delivers rows of one form. `source` and `position` say where a row comes from (file and line, or topic
+partition and offset), `source_order` and `position` order the arrivals, `ingested_ms` and `raw` are optional, and the
+declared fields follow as `field_0`, `field_1`, … Where `judged` is false, an event only fills timelines.
 """
 
 import json
@@ -30,20 +29,20 @@ from buckets.printable import short_line
 
 SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "position", "raw", "broken"
 INGESTED = "ingested_ms"
-JUDGED = "judged"  # A column that not all rows have: where there is none, or a null, rules are evaluated at an event
+JUDGED = "judged"  # An optional column: without it, or where it is null, rules are evaluated at the event
 DELETED, TOMBSTONE = "skipped: the row was deleted", "skipped: a tombstone"
 TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the log of the database"
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
-"""Reasons of rows that are neither events nor faulty, each in a word; no field makes such a reason."""
+"""Reasons, each a word, for rows that are neither events nor faulty; no field makes such a reason."""
 _FIELD_COLUMN = re.compile(r"field_\d+")
 _WRITERS: Mapping[type, Callable[[Any], str]] = {str: encode_basestring, int: str}  # As it does, without its start
 LONGEST_RAW = 100_000  # The most characters of a row that a dead letter keeps
 
 
 def shortened(text: str, size: str = "") -> str:
-    """Cut a text to what a dead letter may hold, with the length of a long one at its end.
+    """Cut a text to the length that a dead letter may hold, and append the full length of one that was cut.
 
-    `size` says how long the whole text is, if this is only a part.
+    `size` is the length of the whole text, if `text` is only a part.
     """
     if len(text) <= LONGEST_RAW and not size:
         return text
@@ -57,17 +56,17 @@ def field_column(index: int) -> str:
 
 
 def derived_column(index: int) -> str:
-    """Return the name of the column that holds the derived field `index`; none where it is not computed yet."""
+    """Return the name of the column that holds the derived field `index`; rows lack it until it is computed."""
     return f"derived_{index}"
 
 
 def replaced(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    """Return rows with another column in the place of one that they have."""
+    """Return rows with one of their columns replaced."""
     return rows.set_column(rows.schema.get_field_index(name), name, column)
 
 
 def declared_fields(rows: pa.RecordBatch, schema: EventSchema) -> dict[str, pa.Array]:
-    """Return the columns of the declared fields of rows, by field, and of derived ones that are there already."""
+    """Return the columns of the declared fields by field, and of those derived fields that the rows already have."""
     fields = {name: rows.column(field_column(index)) for index, name in enumerate(schema.field_names)}
     derived = {name: derived_column(index) for index, name in enumerate(schema.derive)}
     return fields | {name: rows.column(column) for name, column in derived.items() if column in rows.schema.names}
@@ -76,20 +75,20 @@ def declared_fields(rows: pa.RecordBatch, schema: EventSchema) -> dict[str, pa.A
 def with_declared(
     rows: pa.RecordBatch, fields: Mapping[str, pa.Array], schema: EventSchema, reasons: list[str | None] | None = None
 ) -> pa.RecordBatch:
-    """Return rows with these declared fields instead of those that they have; with `reasons` also these as `broken`."""
+    """Return rows with their declared fields replaced by `fields`, and with `reasons`, if given, as `broken`."""
     others = {name: rows.column(name) for name in rows.schema.names if not _FIELD_COLUMN.fullmatch(name)}
     others |= {} if reasons is None else {BROKEN: pa.array(reasons, pa.string())}
     return pa.record_batch(others | {field_column(at): fields[name] for at, name in enumerate(schema.field_names)})
 
 
 class MissingColumn(BucketsError):
-    """Events have no id, no time, or nothing that orders them."""
+    """Events have no id, no time, or no column that orders them."""
 
 
 def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival: str | None = None) -> None:
-    """Refuse a source whose columns lack id or time, or the arrival column if there is one, by a MissingColumn.
+    """Check that a source has the columns of the id, the time, and the arrival order if set; raises `MissingColumn`.
 
-    Other fields may be missing, as they may be in a JSON object; `without_column` names them.
+    Other fields may be missing, as in a JSON object; `without_column` names them.
     """
     names = list(there)
     known = {*names, *schema.declared(names)} | ({schema.event_id} if schema.identity.is_made else set())
@@ -103,7 +102,7 @@ def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival:
 
 
 def without_column(there: Iterable[str], schema: EventSchema, needed: Iterable[str]) -> str:
-    """Say which fields that rules need no column has, also for those that are derived; empty where there are none."""
+    """Name the fields that rules need, directly or for derived fields, and that have no column; empty if none."""
     gone = sorted(schema.read_for(needed).intersection(schema.field_names) - schema.declared(there))
     return f"no column {', '.join(map(repr, gone))}, which rules need: taken as missing" if gone else ""
 
@@ -112,19 +111,19 @@ def without_column(there: Iterable[str], schema: EventSchema, needed: Iterable[s
 class EventColumns:
     """Well-formed events, in arrival order."""
 
-    source: pa.Array  # Arrow string, where each comes from
+    source: pa.Array  # Arrow string, the file or topic partition of each
     source_order: npt.NDArray[np.int64]  # int64 `(events,)`
     position: npt.NDArray[np.int64]  # int64 `(events,)`
     event_id: pa.Array  # Arrow string
     times_ms: npt.NDArray[np.int64]  # int64 `(events,)`
-    # by name, Arrow arrays in their declared type; of the schema's arrays too, as lists of theirs
+    # by name, Arrow arrays in their declared type; arrays of the schema as lists of it
     attributes: dict[str, pa.Array]
     measures: dict[str, pa.Array]  # by name, Arrow int64, scaled
-    ingested_ms: pa.Array | None = None  # Arrow int64, when the source took each in; None if it does not say
-    judged: pa.Array | None = None  # Arrow bool, whether rules are evaluated at each; None if they are at all
+    ingested_ms: pa.Array | None = None  # Arrow int64, when the source took in each event; None if unknown
+    judged: pa.Array | None = None  # Arrow bool, whether rules are evaluated at each; None means at all of them
     # how many times are of which kind, as `conversion.EventTimes` counts them
     times: Counter[str] = field(default_factory=Counter)
-    # by measure, bool `(events,)`, whose values were rounded; without measures of which none was
+    # by measure, bool `(events,)`, whose values were rounded; only measures with rounded values
     rounded: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
@@ -137,7 +136,7 @@ class EventColumns:
         return len(self.times_ms)
 
     def without(self, faults: Faults) -> "EventColumns":
-        """Return the events of rows that have no fault."""
+        """Return the events of the rows that have no fault."""
         if not faults:
             return self
         good = good_rows(len(self), faults)
@@ -159,7 +158,7 @@ class EventColumns:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A row that is not an event: where it comes from, why, and its text as `shortened` leaves it."""
+    """A row that is not an event: its place, the reason, and its text as cut by `shortened`."""
 
     source: str
     source_order: int
@@ -170,11 +169,11 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """Rows as events, and what is wrong with those that are none; by their index, as text."""
+    """Rows as events, and by index the reason why a row is not an event."""
 
-    every: EventColumns  # all rows; values of one that is no event mean nothing
+    every: EventColumns  # all rows; the values of a row that is not an event are undefined
     faults: Faults  # why rows are no events, or are skipped
-    own_faults: Faults  # the same, whatever the rules need
+    own_faults: Faults  # the same, without nulls in fields that only rules need
 
     @property
     def events(self) -> EventColumns:
@@ -183,13 +182,13 @@ class ParsedRows:
 
 
 def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, list[DeadLetter]]:
-    """Turn rows into events, and others but skipped ones into dead letters; no field of `needed` may be null."""
+    """Turn rows into events and dead letters, dropping skipped rows; the fields in `needed` may not be null."""
     parsed = convert(rows, schema, needed)
     return parsed.events, dead_letters(rows, parsed, schema)
 
 
 def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
-    """Return how many rows are skipped, by the word for the reason."""
+    """Count the skipped rows by the word for the reason."""
     if BROKEN not in rows.schema.names or rows.column(BROKEN).null_count == rows.num_rows:
         return Counter()
     counts = {pair["values"]: pair["counts"] for pair in rows.column(BROKEN).value_counts().to_pylist()}
@@ -197,7 +196,7 @@ def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
 
 
 def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str], counts: bool = True) -> ParsedRows:
-    """Parse each row into an event; say why where it is none. `needed` may not be null; `counts` are those of times."""
+    """Convert rows to events, with a fault for each bad row; `needed` may not be null; `counts` asks to count times."""
     faults: Faults = {}
     if BROKEN in rows.schema.names and rows.column(BROKEN).null_count < rows.num_rows:
         faults = {row: reason for row, reason in enumerate(rows.column(BROKEN).to_pylist()) if reason is not None}
@@ -262,7 +261,7 @@ def _rows(mask: pa.BooleanArray) -> Iterable[int]:
 
 
 def good_rows(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
-    """Return which of so many rows have no fault."""
+    """Return the indexes of the rows that have no fault."""
     good = np.ones(rows, np.bool_)
     good[list(faults)] = False
     return good
@@ -287,7 +286,7 @@ def events_json(
 ) -> list[str]:
     """Write events as JSON: their declared fields, times in ms, measures as decimal strings.
 
-    `fields` has attributes and arrays in their type, and measures as scaled integers; those not at hand are left out.
+    `fields` holds attributes and arrays in their types, and measures as scaled integers; missing fields are left out.
     """
     columns: dict[str, Iterable[Any]] = {schema.event_id: event_ids, schema.event_time.field: times_ms}
     for name, values in fields.items():
@@ -300,6 +299,6 @@ def events_json(
 
 
 def json_objects(fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield rows as JSON objects, from the JSON of each field of all rows."""
+    """Yield one JSON object per row, from columns of JSON, one for each field."""
     template = ", ".join(f"{write_json(name).replace('%', '%%')}: %s" for name in fields)
     yield from map(f"{{{template}}}".__mod__, zip(*fields.values(), strict=True))

@@ -1,6 +1,6 @@
-"""Rows that are not events, or that some rule cannot evaluate: how many of each reason, and where the first is.
+"""Counts rows that are not events, or that some rule cannot evaluate: how many per reason, and where the first is.
 
-Whatever reads events tells of such rows in the one form of `BadRows.text`:
+Every reader of events reports such rows in the form of `BadRows.text`:
 
     23 of 50,128 rows are not events: 20 of "is not valid UTF-8", first at day.csv:17; 3 of "amount: 'a' is not a
     decimal number", first at day.csv:99
@@ -39,11 +39,11 @@ class BadReason:
 
 @dataclass
 class BadRows:
-    """Counts rows that are bad."""
+    """Counts bad rows."""
 
     rows: int = 0  # how many rows there are, good and bad
     unread: int = 0  # how many of them are not events
-    bad: int = 0  # how many are bad, those that only some rule cannot evaluate included
+    bad: int = 0  # how many are bad, including those that only some rule cannot evaluate
     rounded: Counter[str] = field(default_factory=Counter)  # by measure, how many values of good ones were rounded
     _kinds: dict[str, BadReason] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ class BadRows:
 
     @property
     def lines(self) -> Iterator[str]:
-        """What there is to say of them: how many are bad and why, and how many values were rounded."""
+        """Report the bad rows with their reasons, and the number of rounded values, as lines of text."""
         if self.bad:
             yield self.text
         if self.rounded:
@@ -82,21 +82,21 @@ class BadRows:
             yield f"{values} rounded half-even to the scale of the measure: {measures}"
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the reasons as values that JSON knows."""
+        """Return the reasons as values for JSON."""
         return [vars(reason) for reason in self.reasons]
 
     def check(self, origin: str) -> None:
-        """Refuse rows of which less than half are events: figures of the rest would say nothing."""
+        """Refuse a source if less than half of its rows are events: figures from the rest would be meaningless."""
         if 2 * self.unread > self.rows:
             message = f"{origin}: less than half can be read: {self.text}; correct the rows or the event schema"
             raise BucketsError(message)
 
 
 def bad_source(path: object, reason: str) -> BucketsError:
-    """Return the error that says what is wrong with a source of events as a whole."""
+    """Return an error about a source of events as a whole."""
     return BucketsError(f"events {path}: {reason}")
 
 
 def _kind(reason: str) -> str:
-    """Return a reason without the value that it names: `amount: is not text` of `amount: 'x' is not text`."""
+    """Return a reason without the value that it quotes: `amount: is not text` for `amount: 'x' is not text`."""
     return _NUMBER.sub("0", _BEFORE_VERB.sub(r"\1", _QUOTED.sub("", reason), count=1))

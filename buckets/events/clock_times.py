@@ -1,6 +1,6 @@
-"""Times as text, in ISO 8601 or in a format of `strptime` codes, and the units that event times are counted in.
+"""Times as text, in ISO 8601 or in a format of `strptime` codes, and the units of numeric event times.
 
-A whole column is read by Arrow where that is sure to read as Python does; otherwise each different text is read once.
+Arrow reads a whole column if its result is sure to equal Python's; otherwise each distinct text is parsed once.
 """
 
 import re
@@ -20,7 +20,7 @@ Faults = dict[int, str]  # By row, why its value does not fit
 
 
 def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
-    """Write dates, timestamps or times as text, and say which are too far away to be written."""
+    """Write dates, timestamps or times as text, with a fault for those too far away to be written."""
     if pa.types.is_date(column.type):
         return _without_wild(column, pc.cast(column, pa.string()))
     kind = pa.time64("us") if pa.types.is_time(column.type) else pa.timestamp("us", column.type.tz and "UTC")
@@ -32,7 +32,7 @@ def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
     else:
         factor = PER_SECOND["us"] // PER_SECOND[column.type.unit]
         most = np.iinfo(np.int64).max // factor
-        # What is clipped here is in years that are not written anyway.
+        # Only years that are never written are clipped here.
         whole, finer = np.clip(units, -most, most) * factor, np.zeros_like(units)
     missing = column.is_null().to_numpy(zero_copy_only=False)
     text, faults = _without_wild(column, pc.cast(pa.array(whole, mask=missing).cast(kind), pa.string()))
@@ -47,7 +47,7 @@ def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
 
 
 def _without_wild(column: pa.Array, text: pa.Array) -> tuple[pa.Array, Faults]:
-    """Take out what Arrow says of years that it does not write."""
+    """Remove the notes that Arrow writes instead of years out of its range."""
     wild = pc.fill_null(pc.starts_with(text, "<"), False)
     if not pc.any(wild).as_py():
         return text, {}
@@ -61,14 +61,14 @@ _MS = timedelta(milliseconds=1)
 _YEAR_1_US = -62_135_596_800_000_000
 _ANY_DAY = datetime(2026, 11, 23, 17, 45, 58, 123456, tzinfo=UTC)
 _OF_ARROW = frozenset("YmdHMSyb%")
-"""Codes that Arrow reads as Python does, of texts that are written as Arrow itself would write them."""
+"""Codes that Arrow parses as Python does, in texts that Arrow would write in the same way."""
 _OF_MACHINE = frozenset("ZcxX")  # Codes whose meaning depends on the machine
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _SHOWN = 40
 
 
 class WrittenTimes(NamedTuple):
-    """Times that were read."""
+    """Parsed times."""
 
     # in ms since the epoch; of a time without a zone, since 1970-01-01T00:00 of its clock. 0 where there is none.
     ms: Int64s
@@ -77,13 +77,13 @@ class WrittenTimes(NamedTuple):
 
 
 def checked_format(form: str) -> str:
-    """Return a format that says of each time which day it is on, alike on all machines; ValueError says why not."""
+    """Return a format that determines the day, alike on all machines; otherwise raise ValueError with the reason."""
     codes = _codes(form)
     wild = sorted(codes & _OF_MACHINE)
     if wild:
         message = f"%{wild[0]} in {form!r} means something else on other machines; write days, hours and %z"
         raise ValueError(message)
-    if ("I" in codes) != ("p" in codes):  # Python reads %H with %p as if there were no PM.
+    if ("I" in codes) != ("p" in codes):  # Python ignores PM in %H with %p.
         message = f"%I and %p in {form!r} go together, as in %I:%M %p; hours from 0 to 23 are %H"
         raise ValueError(message)
     try:
@@ -102,7 +102,7 @@ def _codes(form: str) -> frozenset[str]:
 
 
 def read_texts(texts: pa.StringArray, form: str | None) -> WrittenTimes:
-    """Read a column of texts: in ISO 8601, or in a format. Finer digits than milliseconds are cut off."""
+    """Read a column of texts, in ISO 8601 or in a format, and cut off digits finer than milliseconds."""
     fast = _fast_iso(texts) if form is None else _fast_format(texts, form)
     if fast is not None:
         return fast
@@ -128,7 +128,7 @@ def _each(texts: list[str], read: Callable[[str], datetime]) -> WrittenTimes:
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it."""
+    """Return a value as it appears in messages."""
     whole = str(value) if isinstance(value, date) else repr(value)
     return whole if len(whole) <= _SHOWN else whole[:_SHOWN] + "…"
 
@@ -152,7 +152,7 @@ def _formatted(text: str, form: str) -> datetime:
 
 
 def written(time_ms: int, form: str, zone: str) -> str:
-    """Write an instant in a format, as clocks of a zone show it."""
+    """Write an instant in a format, on the clock of a zone."""
     clock_ms = int(local_ms(np.array([time_ms], np.int64), zone)[0])
     # With a zone of its own, for %z.
     offset = timezone(timedelta(milliseconds=clock_ms - time_ms))
@@ -160,7 +160,7 @@ def written(time_ms: int, form: str, zone: str) -> str:
 
 
 def _fast_iso(texts: pa.StringArray) -> WrittenTimes | None:
-    """Read a column in which all texts have a zone, or none; None where Python has to look."""
+    """Read a column in which all texts have a zone, or none has; None if Python has to parse it."""
     for zone in ("UTC", None):
         try:
             times = pc.cast(texts, pa.timestamp("us", zone))
@@ -174,7 +174,7 @@ def _fast_iso(texts: pa.StringArray) -> WrittenTimes | None:
 
 
 def _fast_format(texts: pa.StringArray, form: str) -> WrittenTimes | None:
-    """Read a column whose texts are those that Arrow writes of what it reads: it also reads 31 February."""
+    """Read a column of texts that Arrow would write back unchanged: it also accepts 31 February."""
     if form.endswith((".%f", ",%f")):
         return _fast_fractions(texts, form.removesuffix("%f"))
     if not _codes(form) <= _OF_ARROW:
@@ -189,7 +189,7 @@ def _fast_format(texts: pa.StringArray, form: str) -> WrittenTimes | None:
 
 
 def _fast_fractions(texts: pa.StringArray, before: str) -> WrittenTimes | None:
-    """Read a column of texts that end with the digits of a second; what is before them has a format of its own."""
+    """Read a column of texts that end with fractions of a second; `before` is the format of the rest."""
     parts = pc.extract_regex(texts, rf"^(?P<before>.*)[{before[-1]}](?P<digits>[0-9]{{1,6}})$")
     if parts.null_count > texts.null_count:
         return None
@@ -212,9 +212,9 @@ _1971_MS = parse_moment_ms("1971-01-01")
 
 
 def fitting_unit(low_ms: int, high_ms: int, unit: str) -> str | None:
-    """Return the unit in which numbers would be plausible times; None if there is none but the one they were read in.
+    """Return the unit in which the numbers would be plausible times; None if no other unit fits.
 
-    `low_ms` and `high_ms` are the least and the greatest time as they were read in `unit`, in ms since the epoch.
+    `low_ms` and `high_ms` are the least and the greatest time, in ms since the epoch, as read in `unit`.
     """
     first_ms, end_ms = _PLAUSIBLE_MS
     for other, per_second in PER_SECOND.items():
@@ -225,7 +225,7 @@ def fitting_unit(low_ms: int, high_ms: int, unit: str) -> str | None:
 
 
 def unit_fault(low_ms: int, high_ms: int, times: int, unit: str) -> str | None:
-    """Say that so many times, read in a unit, are all in 1970 and would not be in another; None if they are right."""
+    """Report that all times, as read in a unit, are in 1970 but plausible in another unit; None if they are right."""
     fitting = fitting_unit(low_ms, high_ms, unit) if 0 <= low_ms <= high_ms < _1971_MS else None
     if fitting is None:
         return None
@@ -240,9 +240,9 @@ def unit_fault(low_ms: int, high_ms: int, times: int, unit: str) -> str | None:
 
 
 def unit_hint(time_ms: int, unit: str) -> str:
-    """Say in which unit a time that is absurd would be plausible; nothing if there is none.
+    """Name the unit in which an absurd time would be plausible; empty if no unit fits.
 
-    A number that stands where a text in ISO 8601 is wanted is given as if it were in ms.
+    A number where ISO 8601 is declared is passed as if it were in ms.
     """
     fitting = fitting_unit(time_ms, time_ms, unit)
     if fitting is None:
@@ -251,5 +251,5 @@ def unit_hint(time_ms: int, unit: str) -> str:
 
 
 def _in_other(time_ms: int, unit: str, per_second: int) -> int:
-    """Return what a time would be if its number were counted in another unit, in ms since the epoch."""
+    """Return a time read in `unit` as it would be with its number in another unit, in ms since the epoch."""
     return time_ms * PER_SECOND.get(unit, 1000) // per_second

@@ -1,8 +1,8 @@
-"""The schema that Kafka Connect writes beside the payload of a message in JSON: what decimals and times in it mean.
+"""The schema that Kafka Connect puts beside the payload of a JSON message: it defines decimals and times.
 
-A decimal is base64 of the bytes of a whole number, or an object with these and its scale; a time is a number in a unit
-that the schema names. Both are written out as text, decimals to the digit, times in the unit of their field. Without a
-schema a text such as `1234` may be four digits or three bytes, and is refused.
+A decimal is a whole number as base64 of its bytes, or an object with these and a scale; a time is a number in a unit
+that the schema names. Both become text: decimals with all digits, times in the unit of their field. Without a schema a
+text such as `1234` could be four digits or three bytes, and is refused.
 
 Source: https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-data-types
 """
@@ -26,7 +26,7 @@ from buckets.events.json_records import json_text
 from buckets.events.schema import EventSchema
 from buckets.printable import short_line
 
-Convert = Callable[[Any], Any]  # Writes a value out as text; raises ValueError where it is none of its type
+Convert = Callable[[Any], Any]  # Converts a value to text; raises ValueError for a value of another type
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _ZONED = "io.debezium.time.ZonedTimestamp"
@@ -36,19 +36,19 @@ _PER_MS = {
     "io.debezium.time.NanoTimestamp": 1_000_000,
     "org.apache.kafka.connect.data.Timestamp": 1,
 }
-"""How many ticks of a time are a millisecond."""
+"""By type of a time, its ticks in a millisecond."""
 _OF_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _INTEGER = re.compile(r"-?\d{1,40}", re.ASCII)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 
 
 class ConnectValues:
-    """Writes the fields of objects in JSON out, by schemas of Connect that stand beside them."""
+    """Converts fields of JSON objects to text, by the Connect schema beside them."""
 
     def __init__(self, within: Path, names: Mapping[str, str], schema: EventSchema, digits: bool) -> None:
-        """Write out the fields `names`, each with what it is called in the object at the path `within` of a message.
+        """Convert the fields `names`, each with its name in the object at the path `within` of a message.
 
-        With `digits` a text in a field of numbers without a schema is known to be digits.
+        With `digits`, a text in a numeric field without a schema is taken for digits.
         """
         self._within, self._schema = within, schema
         self._names = {name: called for name, called in names.items() if name not in schema.arrays}
@@ -59,7 +59,7 @@ class ConnectValues:
         self._known: dict[bytes, tuple[dict[Path, Convert], dict[str, str]]] = {}
 
     def written(self, text: bytes, connect: bytes | None) -> bytes:
-        """Write the fields of an object in JSON out, by the schema beside it; ValueError says what does not fit it."""
+        """Convert the fields of a JSON object by the schema beside it; ValueError names a value that does not fit."""
         if not self._names:
             return text
         converts, untold = self._of(connect)
@@ -70,7 +70,7 @@ class ConnectValues:
         return json_text(_replaced(read_object(text.decode()), converts)).encode()
 
     def _of(self, connect: bytes | None) -> tuple[dict[Path, Convert], dict[str, str]]:
-        """Return how fields are written out, by path, and the fields of numbers of which the schema says nothing."""
+        """Return the conversions by path, and the numeric fields of which the schema says nothing."""
         if connect is None:
             return {}, self._doubtful
         if connect not in self._known:
@@ -96,7 +96,7 @@ def _read(connect: bytes) -> Any:
 
 
 def _field_at(kind: Any, path: Path) -> Any:
-    """Return the type at a path inside of another one; None where there is none."""
+    """Return the type at a path inside another type; None if it is missing."""
     for step in path:
         if isinstance(step, int):
             kind = kind.get("items") if isinstance(kind, dict) else None
@@ -108,7 +108,7 @@ def _field_at(kind: Any, path: Path) -> Any:
 
 
 def _conversion(name: str, kind: Mapping[str, Any], schema: EventSchema) -> Convert | None:
-    """Return how the values of a type are written out for a field; None for those that stay as they are."""
+    """Return the conversion of a type for a field; None if its values stay unchanged."""
     meaning = kind.get("name")
     if schema.is_time(name) and meaning in (*_PER_MS, *_OF_DAYS, _ZONED):
         return partial(_time_text, meaning, schema)
@@ -123,7 +123,7 @@ def _conversion(name: str, kind: Mapping[str, Any], schema: EventSchema) -> Conv
 
 
 def _integer(value: Any) -> int | None:
-    """Return a number, or its text, as an integer; None of anything else."""
+    """Return a number, or its text, as an integer; None for anything else."""
     return int(str(value)) if _INTEGER.fullmatch(str(value)) else None
 
 
@@ -195,7 +195,7 @@ def _member(path: Path, member: Any, converts: Mapping[Path, Convert]) -> Any:
 
 
 def _check_digits(event: Any, names: Mapping[str, str]) -> None:
-    """See that no field of numbers is a text that may be a decimal in base64."""
+    """Refuse a text in a numeric field, which may be a decimal in base64."""
     for name, called in names.items():
         value = event.get(called) if isinstance(event, dict) else None
         if value is None:

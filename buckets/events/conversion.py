@@ -1,8 +1,7 @@
-"""Converts a column of events as it arrives (text or typed) into the engine's own type, and finds what does not fit.
+"""Converts a column of events as it arrives (text or typed) into the engine's own type, and finds faulty values.
 
-Each function takes an Arrow array and returns the converted values and `{row: reason}`. A whole column is converted at
-once if all of it fits; only otherwise are its rows converted one by one. Nulls are passed through; whether a field may
-be null is decided elsewhere.
+Each function takes an Arrow array and returns the converted values and `{row: reason}`. It converts the column at once
+if all values fit, and otherwise row by row. Nulls pass through: this module does not decide which fields may be null.
 """
 
 import contextlib
@@ -37,12 +36,12 @@ from buckets.time_zone import instants_ms
 
 _LONGEST_PLAIN = 30
 """Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
-FEW = 32  # Up to so many values are looked at one by one, which takes less than a call or two of Arrow's functions
+FEW = 32  # So few values are checked one by one, which is faster than a call or two of Arrow's functions
 _MOST_DIGITS = len(str(INT64_MAX))
 _MOST_DIGITS_OF_TIME = 21
-_DIGITS_OF_FLOATS = {16: 11, 32: 24, 64: 53}  # By the bits of binary floating point, the binary digits that it keeps
+_DIGITS_OF_FLOATS = {16: 11, 32: 24, 64: 53}  # By the size of a float in bits, the binary digits that it keeps
 ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
-"""What attributes and elements of arrays are in Arrow, by their declared type."""
+"""The Arrow types of attributes and elements of arrays, by their declared types."""
 MOST_ELEMENTS = 10_000  # Elements of an array in one event
 NO_LIST = "is one value, and must be a list"
 A_LIST = "is a list, and must be one value; [0] behind its name is its first element"
@@ -50,7 +49,7 @@ TIMES, COUNTED, WITHOUT_ZONE, TWICE, SKIPPED = "times", "counted", "without_zone
 """What times are counted by: all of them, numbers, those without a zone, and those that clocks show twice or skip."""
 MISFITS = {unit: f"fits_{unit}" for unit in PER_SECOND}  # The same of absurd times, by the unit that would fit
 _MOST_S = INT64_MAX // 1000
-_PLACES = {"s": 3, "ms": 0, "us": -3, "ns": -6}  # By unit, where the point of a number moves to make ms of it
+_PLACES = {"s": 3, "ms": 0, "us": -3, "ns": -6}  # By unit, by how many places the decimal point moves to give ms
 
 
 def _each(given: Iterable[Any], convert: Callable[[Any], Any], filler: Any) -> tuple[list[Any], Faults]:
@@ -71,7 +70,7 @@ def _is_text(column: pa.Array) -> bool:
 
 
 def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
-    """Return whether text is short enough, and free of characters that Arrow's parsers read differently."""
+    """Return whether texts are short, and free of characters that Arrow's parsers treat differently."""
     if len(column) <= FEW:
         texts = [text for text in column.to_pylist() if text is not None]
         return all(len(text.encode()) <= longest and unwanted not in text.lower() for text in texts)
@@ -81,7 +80,7 @@ def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
 
 
 def python_value(value: pa.Scalar) -> Any:
-    """Return a value to show to people; text if Python has no such time or zone."""
+    """Return a value for display; as text if Python cannot represent its time or zone."""
     try:
         return value.as_py()
     except (ValueError, ArithmeticError, LookupError):
@@ -90,7 +89,7 @@ def python_value(value: pa.Scalar) -> Any:
 
 
 def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
-    """Convert a column into text, and say which rows have none."""
+    """Convert a column into text, with a fault for each row that has no text."""
     if _is_text(column):
         return column, {}
     if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type) or pa.types.is_date(column.type):
@@ -113,7 +112,7 @@ def _of_all(column: pa.Array, reason: str) -> Faults:
 
 
 def _decimal_text(column: pa.Array) -> pa.Array:
-    """Write decimals with all of the digits of their scale; Arrow writes those near 0 with an exponent."""
+    """Write decimals with all digits of their scale; Arrow writes those near 0 with an exponent."""
     text = pc.cast(column, pa.string())
     if pc.any(pc.match_substring(text, "E")).as_py():
         text = pa.array([None if number is None else format(number, "f") for number in column.to_pylist()], pa.string())
@@ -131,14 +130,14 @@ def _text_of(value: Any) -> str:
 
 
 def _converted(column: pa.Array, convert: Callable[[str], Any], filler: Any) -> tuple[list[Any], Faults]:
-    """Convert a column by way of its text, row by row."""
+    """Convert a column row by row, through its text."""
     text, unreadable = _as_text(column)
     values, faults = _each(text.to_pylist(), convert, filler)
     return values, faults | unreadable
 
 
 def _decimal_to_scaled(column: pa.Array) -> Int64s | None:
-    """Return the unscaled integers of a decimal128 array, 0 for null; None where one needs more than 64 bits."""
+    """Return the unscaled integers of a decimal128 array, 0 for null; None if one exceeds 64 bits."""
     filled = column.fill_null(0) if column.null_count else column
     halves = np.frombuffer(filled.buffers()[1], np.int64).reshape(-1, 2)[filled.offset : filled.offset + len(filled)]
     low, high = halves[:, 0], halves[:, 1]
@@ -146,12 +145,12 @@ def _decimal_to_scaled(column: pa.Array) -> Int64s | None:
 
 
 def measures(column: pa.Array, measure: Measure) -> tuple[Int64s, Faults, Flags | None]:
-    """Convert decimals into integers in the digits of their measure; null becomes 0.
+    """Convert decimals into integers at the scale of their measure; null becomes 0.
 
     Binary floating point is read by its shortest decimal text, so that 0.1 is one tenth.
 
     Returns:
-        The integers, what does not fit, and which of them were rounded, bool; None where none was.
+        The integers, the faults, and a bool array of which were rounded; None instead of that if none was.
     """
     scale = measure.scale
     scaled = _fitting(column, scale)
@@ -168,7 +167,7 @@ def measures(column: pa.Array, measure: Measure) -> tuple[Int64s, Faults, Flags 
 
 
 def _fitting(column: pa.Array, scale: int) -> Int64s | None:
-    """Convert a whole column of decimals at once; None where some row needs a closer look."""
+    """Convert a whole column of decimals at once; None if some row needs a closer look."""
     if pa.types.is_integer(column.type):
         integers = _integers(pc.cast(column, pa.int64(), safe=False))
         most = INT64_MAX // 10**scale
@@ -184,7 +183,7 @@ def _fitting(column: pa.Array, scale: int) -> Int64s | None:
 
 
 def _rounded(column: pa.Array, scale: int) -> tuple[Int64s, Faults, Flags | None]:
-    """Convert decimals, rounded half-even where they have more digits: as text, each different one once."""
+    """Convert decimals as text, each distinct one once, rounding half-even those with more digits."""
     text, unreadable = _as_text(column)
     different = text.dictionary_encode()
     known, faulty = _each(different.dictionary.to_pylist(), lambda each: to_rounded(each, scale), (0, False))
@@ -219,9 +218,9 @@ def _longs(column: pa.Array) -> tuple[pa.Array, Faults]:
 
 
 def _whole_floats(column: pa.Array) -> tuple[pa.Array, Faults]:
-    """Return binary floating point as whole numbers, and which is none, or so large that it may be a neighbour.
+    """Return floats as whole numbers, with a fault for those that are not, or too large to be unambiguous.
 
-    Two ids can be one double from 2**53 on, and what is written of it has digits that nobody has sent.
+    From 2**53 on two ids can be the same double, and its decimal text has digits that nobody sent.
     """
     most = 2 ** _DIGITS_OF_FLOATS[column.type.bit_width]
     values = pc.cast(column, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -248,7 +247,7 @@ def _boolean(text: str) -> bool:
 def attributes(column: pa.Array, kind: AttributeType) -> tuple[pa.Array, Faults]:
     """Convert attributes into their declared type: Arrow string, int64 or bool.
 
-    Binary floating point is a text or a long as the whole number that it is, if it is one that it holds exactly.
+    A float becomes text or a long only if it holds a whole number exactly.
     """
     if pa.types.is_floating(column.type) and kind != "boolean":
         whole, faults = _whole_floats(column)
@@ -265,18 +264,18 @@ def attributes(column: pa.Array, kind: AttributeType) -> tuple[pa.Array, Faults]
 
 
 def strings(column: pa.Array) -> pa.Array:
-    """Return a column as text; one that is text as it is, which a cast of Arrow takes 10 us to find out."""
+    """Return a column as text, unchanged if it is text already: even a cast that does nothing costs 10 us."""
     return column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
 
 
 def column_types(schema: EventSchema) -> dict[str, pa.DataType]:
-    """Return what attributes and arrays of events are in Arrow, by their names."""
+    """Return the Arrow types of attributes and arrays, by name."""
     attributes = {name: ARROW_TYPES[kind] for name, kind in schema.attributes.items()}
     return attributes | {name: pa.list_(ARROW_TYPES[kind]) for name, kind in schema.arrays.items()}
 
 
 def arrays(column: pa.Array, kind: AttributeType) -> tuple[pa.ListArray, Faults]:
-    """Convert lists, or text that is a list in JSON, into lists of values of a declared type."""
+    """Convert lists, or JSON texts of lists, into lists of a declared type."""
     faults: Faults = {}
     if _is_text(column) and column.null_count < len(column):
         values, faults = _each(column.to_pylist(), _list_in_json, None)
@@ -293,13 +292,13 @@ def arrays(column: pa.Array, kind: AttributeType) -> tuple[pa.ListArray, Faults]
 
 
 def long_lists(lengths: Int64s) -> Faults:
-    """Say which lists have too many elements, by their lengths."""
+    """Find the lists that have too many elements, by their lengths."""
     reason = f"elements, and at most {MOST_ELEMENTS:,} are read"
     return {int(row): f"has {lengths[row]:,} {reason}" for row in np.flatnonzero(lengths > MOST_ELEMENTS)}
 
 
 def of_rows(of_elements: Faults, lengths: Int64s) -> Faults:
-    """Return what is wrong with elements of lists of these lengths: by row, of the first faulty one."""
+    """Return the faults of elements by row, given the lengths of the lists: the first fault of each row."""
     ends, faults = np.cumsum(lengths), Faults()
     for at in sorted(of_elements):
         row = int(np.searchsorted(ends, at, "right"))
@@ -337,18 +336,18 @@ class EventTimes:
     """The times of events."""
 
     ms: Int64s  # int64, since the epoch, UTC; finer digits are cut off; 0 where there is none
-    faults: Faults  # by row, why a value is no time
+    faults: Faults  # by row, why a value is not a time
     is_counted: bool = False  # whether they were numbers, so that they depend on the declared unit
-    is_local: Flags | None = None  # bool, which were written without a zone; None if all have one
-    # bool, which of these clocks of the declared zone show twice, as in autumn; the first is taken
+    is_local: Flags | None = None  # bool, which have no zone; None if all have one
+    # bool, which of these occur twice in the declared zone, as in autumn; the first is taken
     is_twice: Flags | None = None
-    # bool, which these clocks never show, as in spring; they are read as if clocks had not been changed
+    # bool, which never occur there, as in spring; read as if the clocks had not changed
     is_skipped: Flags | None = None
-    # by unit, how many of those that are absurd would not be in it
+    # by unit, how many of the absurd ones would be plausible in it
     misfits: Counter[str] = field(default_factory=Counter)
 
     def counts(self, good: Flags) -> Counter[str]:
-        """Count what there is to say of the times of some rows."""
+        """Count the notable times of some rows, by kind."""
         kinds = {WITHOUT_ZONE: self.is_local, TWICE: self.is_twice, SKIPPED: self.is_skipped}
         counts = {kind: int(np.count_nonzero(good & rows)) for kind, rows in kinds.items() if rows is not None}
         times = int(np.count_nonzero(good))
@@ -357,7 +356,7 @@ class EventTimes:
 
 
 def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
-    """Convert event times into ms since the epoch, as `event_times`, without what else there is to say of them."""
+    """Convert event times into ms since the epoch as `event_times` does, without the further findings."""
     times = event_times(column, declared)
     return times.ms, times.faults
 
@@ -391,7 +390,7 @@ def _ticks_ms(column: pa.Array) -> Int64s:
 
 
 def _on_clock(ms: Int64s, faults: Faults, is_local: Flags | None, zone: str | None) -> EventTimes:
-    """Return times of which some are what a clock of a zone has shown; of none that is UTC."""
+    """Return times, with those read from a local clock converted from its zone to UTC."""
     if is_local is None or zone is None:
         return EventTimes(ms, faults, is_local=is_local)
     instants, twice, skipped = instants_ms(np.where(is_local, ms, 0), zone)
@@ -399,7 +398,7 @@ def _on_clock(ms: Int64s, faults: Faults, is_local: Flags | None, zone: str | No
 
 
 def _counted(column: pa.Array, unit: str) -> EventTimes:
-    """Return times that are numbers in a unit, or texts of these."""
+    """Return times given as numbers in a unit, or as texts of numbers."""
     if _is_text(column) or pa.types.is_integer(column.type):
         whole, faults = _longs(column)
         times, most = _integers(whole), INT64_MAX * PER_SECOND[unit] // 1000
@@ -429,7 +428,7 @@ def _integers(column: pa.Array) -> Int64s:
 
 
 def _within(column: pa.Array, times: EventTimes, declared: EventTime) -> EventTimes:
-    """Return times with a fault for each that is outside of the declared limits, and the unit that it may have."""
+    """Return times with a fault for each outside the declared limits, and the unit that would have fitted."""
     absurd = (times.ms < declared.earliest_ms) | (times.ms >= declared.latest_ms)
     if absurd.any():
         rows = np.flatnonzero(absurd & ~column.is_null().to_numpy(zero_copy_only=False))

@@ -1,7 +1,7 @@
 """Reads events written as CSV, one record a line, into columns of text.
 
-The names of the columns stand in the event schema, or in a header line of each file; where that cannot be read, all of
-its records are dead letters. Each line keeps its number, and one broken line spoils no other.
+The event schema names the columns, or a header line in each file; a file whose header cannot be read gives only dead
+letters. Each line keeps its number, and a broken line affects no other.
 """
 
 import csv
@@ -33,7 +33,7 @@ _REASONS = {
     "with line feeds",
     "expected after": "text follows closing quotes; a quote inside of quotes is written twice",
 }
-"""What is wrong with a line, by a part of the message of Python's module."""
+"""The fault of a line, by a part of the message of Python's module."""
 _DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -49,7 +49,7 @@ def split_line(line: str, written: CsvFormat) -> list[str]:
 
 
 def read_header(line: str, schema: EventSchema) -> list[str]:
-    """Read the names of the fields from a header line; ValueError if it names none, or one twice. Some may be empty."""
+    """Read field names from a header line; ValueError if all are empty or one is repeated. Some may be empty."""
     try:
         names = _names(line, schema.csv)
     except ValueError as error:
@@ -76,7 +76,7 @@ def _names(line: str, written: CsvFormat) -> list[str]:
 
 
 def _remedy(line: str, schema: EventSchema) -> str:
-    """Say what to do about a first line that names no field."""
+    """Suggest what to do about a first line that names no field."""
     for delimiter in _DELIMITERS:
         try:
             names = _names(line, schema.csv.model_copy(update={"delimiter": delimiter}))
@@ -94,10 +94,10 @@ def _remedy(line: str, schema: EventSchema) -> str:
 def read_lines(
     lines: Sequence[str], header: Sequence[str], wanted: Sequence[str], written: CsvFormat
 ) -> tuple[dict[str, list[str | None]], list[str | None]]:
-    """Split records into columns of text, one for each field of `wanted`, and say why a line is no record, else None.
+    """Split records into columns of text, one for each field of `wanted`, with a fault or None for each line.
 
-    A field that is not in the header is null everywhere, and so is empty text. Lines over which a text in quotes goes
-    on are broken for that one reason. Columns without a name at the end may be left out of a record.
+    A field that is not in the header is null in all rows; empty text is null too. If quoted text spans several lines,
+    each of them is broken for that one reason. Trailing columns without a name may be missing from a record.
     """
     index_of = {name: index for index, name in enumerate(header)}
     least = max((index + 1 for index, name in enumerate(header) if name), default=0)
@@ -125,11 +125,11 @@ def read_lines(
 
 
 _SEPARATORS = {".": r"\.", ",": ",", "'": "['\u2019]", " ": "[ \u00a0\u202f]"}
-"""Each separator as an expression of what is taken for it: a space that does not break is a space."""
+"""Each separator as a regular expression of its variants: a nonbreaking space is a space."""
 
 
 def plain_numbers(texts: pa.Array, csv: CsvFormat) -> tuple[pa.Array, Faults]:
-    """Return numbers as JSON spells them, and by row why a text is none; what is no number at all may stay as it is."""
+    """Return numbers as JSON spells them, with a fault by row; text that is no number at all may pass unchanged."""
     if csv.decimal == PLAIN_CSV.decimal and csv.thousands is None:
         rows = pc.indices_nonzero(pc.match_substring_regex(texts, "[ ,'\u2019\u00a0\u202f]|\\..*\\.").fill_null(False))
         suspects = zip(rows.to_pylist(), texts.take(rows).to_pylist(), strict=True)
@@ -144,7 +144,7 @@ def plain_numbers(texts: pa.Array, csv: CsvFormat) -> tuple[pa.Array, Faults]:
 
 
 def _pattern(csv: CsvFormat) -> str:
-    """Return the expression of numbers, which Arrow and Python read alike."""
+    """Return the regular expression for numbers, which Arrow and Python read alike."""
     whole = "[0-9]+"
     if csv.thousands is not None:
         whole = f"[0-9]{{1,3}}(?:{_SEPARATORS[csv.thousands]}[0-9]{{3}})+|{whole}"
@@ -159,7 +159,7 @@ def _plain(texts: pa.Array, csv: CsvFormat) -> pa.Array:
 
 
 def _reason(text: str, csv: CsvFormat) -> str:
-    """Say what is wrong with a number, and which declarations would read it."""
+    """Describe a fault of a number, and the declarations that would accept it."""
     groups = "" if csv.thousands is None else f' and thousands: "{csv.thousands}" between groups of three digits'
     hints = [f"csv: {declared} reads {plain}" for declared, plain in _readings(text, csv)]
     return f'{short_line(repr(text))} is not a number with decimal: "{csv.decimal}"{groups}' + "".join(
@@ -168,9 +168,9 @@ def _reason(text: str, csv: CsvFormat) -> str:
 
 
 def _readings(text: str, csv: CsvFormat) -> Iterator[tuple[str, str]]:
-    """Yield other declarations of numbers by which a text is one, and what it is then.
+    """Yield other number formats that would accept a text, each with its result.
 
-    A decimal comma that is declared is not doubted.
+    A declared decimal comma is not questioned.
     """
     for decimal in (".", ",") if csv.decimal == "." and csv.thousands is None else (csv.decimal,):
         for thousands in (None, ".", ",", "'", " "):
@@ -191,7 +191,7 @@ _LONGEST_CHARACTER = 4
 
 
 def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Number the lines of whole files, from 1, as `position`, if they have no numbers yet."""
+    """Number the lines of whole files from 1 as `position`, unless they have numbers."""
     lines_before: dict[str, int] = {}
     for rows in batches:
         if POSITION in rows.schema.names:
@@ -209,10 +209,10 @@ def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def as_text(rows: pa.RecordBatch, encoding: str = "utf-8", name: str = "UTF-8") -> pa.RecordBatch:
-    r"""Turn `raw` from bytes into text, and say in `broken` where a line is not valid in the encoding of that name.
+    r"""Decode `raw` to text, and mark in `broken` each line that is not valid in the encoding; `name` is its name.
 
-    The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids equal. Of a
-    long line the beginning is kept.
+    Such a line is shown with its bytes escaped, as in `\xff`: replacement characters could make two ids equal. Only the
+    beginning of a long line is kept.
     """
     raw, reasons = rows.column(RAW), list[str | None]()
     try:
@@ -226,7 +226,7 @@ def as_text(rows: pa.RecordBatch, encoding: str = "utf-8", name: str = "UTF-8") 
                 lines.append(line.decode(encoding))
                 reasons.append(None)
             except UnicodeDecodeError:
-                most = LONGEST_RAW * _LONGEST_CHARACTER  # Of a long line the beginning is shown
+                most = LONGEST_RAW * _LONGEST_CHARACTER  # Only the beginning of a long line is shown
                 begin = line[:most].decode(encoding, errors="backslashreplace")
                 is_cut = len(line) > most or len(begin) > LONGEST_RAW
                 lines.append(shortened(begin, f"{len(line):,} bytes" if is_cut else ""))
@@ -237,9 +237,9 @@ def as_text(rows: pa.RecordBatch, encoding: str = "utf-8", name: str = "UTF-8") 
 
 
 def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
-    """Yield the lines of a file whose encoding does not show where they end, in UTF-8; raises UnicodeDecodeError.
+    """Yield the lines of a file in UTF-8 if its own encoding hides line ends from bytes; raises UnicodeDecodeError.
 
-    Half of a character stays one, so that its line is not valid.
+    Half of a character stays one, so its line is invalid.
     """
     with io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n") as lines:
         for line in lines:
@@ -249,7 +249,7 @@ def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
 def text_lines(
     batches: Iterable[pa.RecordBatch], encoding: str = "utf-8", name: str = "UTF-8"
 ) -> Iterator[pa.RecordBatch]:
-    """Turn the lines of files, `raw` (binary), into numbered text without blank lines; `name` is of the encoding."""
+    """Turn the lines of files, `raw` (binary), into numbered text without blank lines; `name` names the encoding."""
     for rows in numbered(batch for batch in batches if batch.num_rows):
         rows = as_text(rows, encoding, name)
         text = pc.ascii_rtrim(rows.column(RAW), _LINE_END)
@@ -270,9 +270,9 @@ _Header = tuple[list[str], str | None]  # The names of the columns of a file, an
 def read_events(
     batches: Iterable[pa.RecordBatch], schema: EventSchema, header: list[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Read lines of whole files, as `text_lines` makes them, into the declared fields.
+    """Read lines of whole files, as returned by `text_lines`, into the declared fields.
 
-    `header` has the names of the fields where no header line is among the lines and the schema does not say them.
+    `header` gives the names of the fields if neither a header line nor the schema does.
     """
     headers: dict[str, _Header] = {}
     for rows in batches:

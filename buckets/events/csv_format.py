@@ -1,4 +1,4 @@
-"""How files of CSV are written: what separates fields, how numbers look, in which encoding, and under which names."""
+"""The format of CSV files: separators of fields, spelling of numbers, encoding, and names of columns."""
 
 import codecs
 import string
@@ -12,7 +12,7 @@ from buckets.validation import Checked
 _ONLY_OF_PYTHON = frozenset(
     {"idna", "mbcs", "oem", "palmos", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
 )
-"""Codecs that no file is written in."""
+"""Codecs in which no file is written."""
 
 
 def _is_delimiter(value: str) -> str:
@@ -65,16 +65,16 @@ class CsvFormat(Checked):
 
     @property
     def is_by_line(self) -> bool:
-        """Whether text can be split into lines before it is decoded, as it cannot in UTF-16."""
+        """Whether bytes can be split into lines before decoding; in UTF-16 they cannot."""
         return string.printable.encode(self.encoding, "replace") == string.printable.encode()
 
     @property
     def line_encoding(self) -> str:
-        """The encoding of lines as they reach what reads them: files that cannot be cut are decoded before."""
+        """The encoding of lines when they reach the parser: files that cannot be split as bytes are decoded earlier."""
         return self.encoding if self.is_by_line else "utf-8"
 
     def mark_fault(self, begin: bytes) -> str | None:
-        """Return what is wrong with how a file begins: the mark of UTF-8 where another encoding is declared."""
+        """Return a fault if a file begins with the mark of UTF-8 but another encoding is declared."""
         if self.encoding == "utf-8" or not self.is_by_line or not begin.startswith(codecs.BOM_UTF8):
             return None
         return f"begins with the mark of UTF-8, and csv.encoding is {self.encoding}; save it so, or leave that out"

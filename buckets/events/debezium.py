@@ -1,8 +1,7 @@
-"""Reads changes of database rows as Debezium writes them: the row as it is from then on is the event.
+"""Reads changes of database rows as Debezium writes them: the row after the change is the event.
 
-A row that was created (`c`), read by a snapshot (`r`) or updated (`u`) is an event; a deleted one (`d`), an emptied
-table (`t`), a message in the log (`m`) and a tombstone are skipped. In JSON there may be `schema` and `payload` around
-it all.
+Rows created (`c`), read by a snapshot (`r`) or updated (`u`) are events; deletes (`d`), truncated tables (`t`),
+messages in the log (`m`) and tombstones are skipped. JSON may wrap the change in `schema` and `payload`.
 
 Source: https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-events
 """
@@ -41,23 +40,23 @@ from buckets.validation import did_you_mean
 
 @dataclass(frozen=True)
 class ImportedField:
-    """A field of messages, and what it can be in an event schema: an attribute, a measure, or neither."""
+    """A field of messages, and its possible role in an event schema: attribute, measure, or neither."""
 
-    name: str  # of the field; an array is called so that its name leads into the list
+    name: str  # of the field; the name of an array is the path into its list
     attribute: AttributeType | None = None  # its type as an attribute, or that of an array's elements; None for none
     scale: int | None = None  # the digits of a measure; None for none
     reason: str = ""  # why it is neither, as text
-    unit: Literal["ms", "iso8601"] = "ms"  # what it is in as the time of an event
-    is_single: bool = True  # whether it is one value, as the id and the time of an event must be
+    unit: Literal["ms", "iso8601"] = "ms"  # its unit as an event time
+    is_single: bool = True  # whether it is a single value, as an event's id and time must be
 
 
 def in_list(name: str, fields: Iterable[ImportedField]) -> Iterator[ImportedField]:
-    """Yield what the elements of a list can be in arrays; a field is an element, without a name, or one of its own."""
+    """Yield array fields for the elements of a list: one without a name for plain elements, else one per field."""
     for field in fields:
         called = f"{name}{ELEMENTS}" + (f".{field.name}" if field.name else "")
         if is_array(field.name) or field.attribute is None:
             reason = "is a list in a list" if is_array(field.name) else field.reason or "is an amount"
-            # What a measure would need does not help here.
+            # The requirements of a measure do not help here.
             reason = reason.partition(";")[0]
             yield ImportedField(called, reason=reason, is_single=False)
         else:
@@ -65,7 +64,7 @@ def in_list(name: str, fields: Iterable[ImportedField]) -> Iterator[ImportedFiel
 
 
 def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str, event_time: str) -> str:
-    """Return an event schema in YAML, with a comment for each field that it cannot have."""
+    """Return an event schema in YAML, with a comment for each field that it cannot hold."""
     known = {field.name: field for field in fields}
     for option, chosen in (("--id", event_id), ("--time", event_time)):
         if chosen not in known:
@@ -111,19 +110,19 @@ _QUOTED = tuple(f'"{name}"'.encode() for name in _INNER)
 
 
 def fields_of_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
-    """Return the fields of rows, as a job has them, of those of changes; none where changes have no row."""
+    """Return the fields of rows, as a job sees them, from those of change messages; empty if these have no row."""
     return [replace(field, name=field.name.removeprefix(AFTER)) for field in fields if field.name.startswith(AFTER)]
 
 
 def fields_beside_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
-    """Return what changes say beside a row and what it was before, which only fields with an origin have."""
+    """Return what change messages hold besides the row and its old version; such a field needs an origin."""
     reason = "lies beside the row; name it in `origins` for a field to have it"
     others = [field.name for field in fields if not field.name.startswith((AFTER, _BEFORE))]
     return [ImportedField(f"{OF_ENVELOPE}{name}", reason=reason) for name in others]
 
 
 class _Opened(NamedTuple):
-    """An envelope: why it holds no event, if it holds none, the JSON of the fields in it, and its own JSON."""
+    """Opened envelopes: why one holds no event, the JSON of its fields, and its own JSON."""
 
     reason: str | None = None
     fields: bytes = b"{}"
@@ -131,7 +130,7 @@ class _Opened(NamedTuple):
 
 
 def _paths_in_envelope(schema: EventSchema) -> dict[str, str]:
-    """Return the paths of fields that lie in the envelope, by field."""
+    """Return the paths of fields in the envelope, by field."""
     return {
         name: origin.removeprefix(OF_ENVELOPE)
         for name, origin in schema.origins.items()
@@ -142,7 +141,7 @@ def _paths_in_envelope(schema: EventSchema) -> dict[str, str]:
 def read_json_changes(
     texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema, digits: bool = False
 ) -> pa.RecordBatch:
-    """Read changes in JSON; `digits` is as in `ConnectValues`."""
+    """Read changes in JSON; for `digits` see `ConnectValues`."""
     fields, paths = value_schema(schema), _paths_in_envelope(schema)
     of_row = ConnectValues((AFTER[:-1],), {name: name for name in fields.field_names}, schema, digits)
     of_envelope = ConnectValues((), paths, schema, digits)
@@ -171,7 +170,7 @@ def _with_text(texts: pa.RecordBatch, written: Sequence[bytes], reasons: pa.Stri
 
 def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> _Opened:
     try:
-        # Most have no schema around them, or one that names these fields too, so they are looked for at once.
+        # Most have no schema around them, or one that names these fields too, so search for them at once.
         payload, connect, op, after = members(text, _WRAPPED, once=_WRAPPED[:1])
         inner = text if payload is None else payload
         if payload is not None or any(text.count(quoted) > 1 for quoted in _QUOTED) or b"\\" in text:
@@ -210,7 +209,7 @@ def _reason_of(operation: str | None) -> str | None:
 
 
 def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
-    """Read changes whose values, which `read` reads, are records; `raw` is null in tombstones."""
+    """Read changes whose values are records, which `read` decodes; `raw` is null in tombstones."""
     fields = value_schema(schema)
     inside = {name: f"{AFTER}{name}" for name in fields.field_names}
     paths = _paths_in_envelope(schema)

@@ -1,7 +1,7 @@
 """Messages in a binary format: the schemas they are read by, and their declared fields, in the order of messages.
 
-Columns of values have types that those of Parquet have too. Where messages write one field in several types, as unions
-and changes of a schema make it, all become text.
+Columns have types that Parquet has too. A field that is written in several types, because of unions or schema changes,
+becomes text.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,13 +30,13 @@ _LARGEST_SCALE, _MOST_BYTES = 1000, 500
 """Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
 
 NO_OBJECT = "is in something that is not an object, and must be in one"
-"""What is wrong with a field whose path leads into a value."""
+"""The fault of a field whose path leads into a value."""
 
 
 def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> tuple[pa.Array, Faults]:
-    """Return a column as its field wants it: no boolean for text, the time of an event in its unit.
+    """Return a column as its field expects: no booleans for text, the event time in its unit.
 
-    Floating point becomes the whole numbers that it is where these are wanted, and else its shortest decimal text.
+    Floats become whole numbers where these are expected, otherwise their shortest decimal text.
     """
     if pa.types.is_boolean(column.type) and schema.holds_text(name):
         texts = pc.cast(column, pa.string()).to_pylist()
@@ -56,7 +56,7 @@ def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> 
 
 
 def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
-    """Join columns of one field: as they are if they are of one type, else as text; say what has no text, by row."""
+    """Join columns of one field, as text if their types differ; return faults by row for values without a text."""
     known = [part for part in parts if not pa.types.is_null(part.type)]
     if not known:
         return pa.nulls(sum(map(len, parts)), pa.string()), {}
@@ -76,10 +76,10 @@ def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
 def decimals(
     contents: Sequence[bytes | None], scales: Sequence[int], precision: int | None = None
 ) -> tuple[pa.Array, Faults]:
-    """Return decimals to the digit, as text, from whole numbers in two's complement.
+    """Return exact decimals, as text, from whole numbers in two's complement.
 
-    A scale is how many digits are behind the point; below 0, how many zeros follow. Faulty are those that are too long
-    to be written out, or have more digits than `precision`.
+    A scale is the number of digits after the point; below 0, the number of zeros to append. A value is faulty if it is
+    too long to write out, or has more digits than `precision`.
     """
     most = None if precision is None else 10 ** min(precision, 3 * _MOST_BYTES)  # A byte has less than three digits.
     texts: list[str | None] = []
@@ -103,9 +103,9 @@ def list_column(
     read: Callable[[list[Any]], tuple[pa.Array, Faults]],
     schema: EventSchema,
 ) -> tuple[pa.Array, Faults]:
-    """Return the column of an array, and what is wrong with it.
+    """Return the column of an array, with its faults by row.
 
-    `read` returns the elements of all lists, one after the other, as a column, and what is wrong with them.
+    `read` converts the concatenated elements of all lists to a column with faults.
     """
     counts = np.array([0 if elements is None else len(elements) for elements in lists], np.int64)
     faults = conversion.long_lists(counts)
@@ -117,13 +117,13 @@ def list_column(
 
 
 def _as_number(column: pa.Array, unit: str) -> pa.Array:
-    """Return timestamps with a zone as the number of units since the epoch; anything else as it is."""
+    """Return timestamps with a zone as numbers of units since the epoch; any other column unchanged."""
     if not getattr(column.type, "tz", None):
         return column
     is_null = column.is_null().to_numpy(zero_copy_only=False)
     ticks = pc.cast(column, pa.int64()).fill_null(0).to_numpy()
     times_ms = ticks // (PER_SECOND[column.type.unit] // 1000)
-    if unit in ("s", "ns"):  # Nanoseconds of far years have more than 64 bits.
+    if unit in ("s", "ns"):  # Nanoseconds of distant years exceed 64 bits.
         places, zeros = (3, "") if unit == "s" else (0, "000000")
         texts = [format_scaled(time_ms, places) + zeros for time_ms in times_ms.tolist()]
         return pa.array(texts, pa.string(), mask=is_null)
@@ -137,7 +137,7 @@ NO_PREFIX = "does not begin with the prefix of a schema registry, five bytes of 
 
 
 def schema_numbers(raw: pa.Array) -> Int64s:
-    """Return the number in the prefix of each message, `NO_NUMBER` of one without a prefix."""
+    """Return the schema number in the prefix of each message, `NO_NUMBER` if it has no prefix."""
     prefixes = pc.binary_slice(raw, 0, PREFIX_BYTES).to_pylist()
     numbers = (
         int.from_bytes(prefix) if len(prefix) == PREFIX_BYTES and prefix[0] == 0 else NO_NUMBER for prefix in prefixes
@@ -146,7 +146,7 @@ def schema_numbers(raw: pa.Array) -> Int64s:
 
 
 def text_behind_prefix(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Take the prefix off `raw` and make text of it, as `as_text` does; in `broken` also for messages without one."""
+    """Strip the prefix from `raw` and decode it as `as_text` does; messages without a prefix are `broken` too."""
     raw = rows.column(RAW)
     has_prefix = pa.array(schema_numbers(raw) != NO_NUMBER)
     text = pc.if_else(has_prefix, pc.binary_replace_slice(raw, 0, PREFIX_BYTES, b""), raw)
@@ -160,25 +160,25 @@ AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 @dataclass(frozen=True)
 class WriterSchema:
-    """A schema that messages are written with, as a registry or a file has it."""
+    """A schema that messages are written with, from a registry or a file."""
 
     kind: str  # as registries name it: AVRO, JSON or PROTOBUF
     text: str  # JSON of Avro, a `.proto` file, or a descriptor in base64
-    references: tuple[str, ...] = ()  # schemas whose types it names, each after those that it names itself
+    references: tuple[str, ...] = ()  # imported schemas, each after its own imports
     names: tuple[str, ...] = ()  # the names by which they are imported
 
 
 Numbers = tuple[int, ...]
 PinnedNumbers = tuple[tuple[str, tuple[tuple[str, Numbers], ...]], ...]
-"""By full name of a message the numbers that its declared fields had, as one value that can be a key."""
+"""By full name of a message, the earlier numbers of its declared fields, as one hashable value."""
 
 
 class PinnedProtobuf(BaseModel):
-    """By what values in Protobuf are read, beside what their own prefix says.
+    """The schemas and numbers by which Protobuf values are read, besides those named by their prefixes.
 
     Attributes:
         text: the schema of values without a prefix: a set of descriptors in base64.
-        message: their type in it; None where it has only one.
+        message: their type in it; None if it has only one.
         numbers: by the full name of a message, the numbers of declared fields under the names that they had when a job
             was started.
     """
@@ -208,11 +208,11 @@ class Decoded:
 
     columns: list[pa.Array]  # for each field a column of Arrow, null where a message does not have it
     faults: Faults  # by row, why a message is no event
-    unread: frozenset[int] = frozenset()  # the rows of which nothing could be read
+    unread: frozenset[int] = frozenset()  # the rows that could not be decoded
 
 
 def nothing_of(rows: int, schema: EventSchema, reason: str) -> Decoded:
-    """Return messages of which nothing can be read."""
+    """Return messages that all failed to decode, for one reason."""
     columns = [pa.nulls(rows) for _ in schema.field_names]
     return Decoded(columns, dict.fromkeys(range(rows), reason), frozenset(range(rows)))
 
@@ -223,14 +223,14 @@ def decoded_fields(
     read: Callable[[str], tuple[pa.Array, Faults]],
     faults: Mapping[int, str] = MappingProxyType({}),
 ) -> Decoded:
-    """Return the declared fields of messages; `read` returns the column of one, and what is wrong with its values.
+    """Return the declared fields of messages; `read` returns the column of a field, and its faults.
 
-    `broken` says by row why a message cannot be read, `faults` why a readable one is no event.
+    `broken` says by row why a message cannot be read, `faults` why a readable one is not an event.
     """
     columns, found = [], dict(broken) | dict(faults)
     for name in schema.field_names:
         column, of_field = read(name)
-        if of_field:  # What is faulty stands for nothing that was written.
+        if of_field:  # A faulty value does not show what was written.
             column = pc.if_else(pa.array(good_rows(len(column), of_field)), column, pa.scalar(None, column.type))
         columns.append(column)
         newer_names = schema.newer_names(name) if of_field else ()
@@ -246,10 +246,10 @@ def by_schema(
     schema: EventSchema,
     decode: Callable[[Sequence[bytes], int], Iterable[tuple[Int64s, Decoded]]],
 ) -> pa.RecordBatch:
-    """Read messages (binary) with the prefix of a registry into the declared fields, those of each schema together.
+    """Read messages (binary) with the prefix of a registry into the declared fields, grouped by schema.
 
-    `decode` is given messages without their prefixes and the number of their schema; it returns parts, each with the
-    places of its messages, or raises SchemaError.
+    `decode` takes messages without prefixes and their schema number. It returns parts, each with the row numbers of its
+    messages, or raises SchemaError.
     """
     messages, numbers = rows.column(RAW).to_pylist(), schema_numbers(rows.column(RAW))
     parts: list[tuple[Int64s, Decoded]] = []
@@ -267,10 +267,10 @@ def by_schema(
 
 
 def with_fields(rows: pa.RecordBatch, schema: EventSchema, parts: list[tuple[Int64s, Decoded]]) -> pa.RecordBatch:
-    """Join what was decoded of the rows of each schema, in the order of the rows.
+    """Join the parts decoded by different schemas, in the order of the rows.
 
-    Messages that are no events get their reason as `broken`, and those that cannot be read their bytes as hexadecimal
-    digits in `raw`.
+    Messages that are not events get the reason as `broken`; unreadable ones also get their bytes in hexadecimal as
+    `raw`.
     """
     order = np.concatenate([np.empty(0, np.int64), *(of_part for of_part, _ in parts)])
     back = None if len(parts) == 1 else pa.array(np.argsort(order))

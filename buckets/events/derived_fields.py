@@ -1,8 +1,7 @@
 """Derived fields: expressions in SQL over other fields of an event, typed once, and computed when events are read.
 
-A number with digits after the point becomes a measure, anything else an attribute. What an archive has of a derived
-field is read from it and not computed again, so that one that was declared later is null in what had arrived before, as
-any field is.
+A number with digits after the point becomes a measure, anything else an attribute. Derived fields in an archive are
+read, not recomputed. So, like any field, one that was declared later is null for earlier arrivals.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,10 +17,10 @@ from buckets.expressions.expression import THIS, Expression, ExpressionError, Ki
 from buckets.expressions.number_functions import Numbers, numbers
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, to_scaled
 
-EXTREMES: Final = 4  # On so many events an expression is tried out
+EXTREMES: Final = 4  # The number of events on which an expression is tried
 KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
 ARRAY_KINDS: Final[Mapping[str, Kind]] = {"string": "texts", "long": "numbers", "boolean": "booleans"}
-"""By declared types, what attributes are in expressions, and arrays by the types of their elements."""
+"""By declared type, the kinds in expressions of attributes, and of arrays by the types of their elements."""
 TYPES: Final[Mapping[Kind, str]] = {"text": "string", "boolean": "boolean"}
 _ARROW: Final = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 _MOMENT = pa.timestamp("ms", "UTC")
@@ -30,7 +29,7 @@ _MOMENT = pa.timestamp("ms", "UTC")
 def field_kinds(
     attributes: Mapping[str, str], measures: Iterable[str], arrays: Mapping[str, str], time: str
 ) -> dict[str, Kind]:
-    """Return what the fields of events are in expressions."""
+    """Return the kinds of event fields in expressions."""
     kinds = {name: KINDS[kind] for name, kind in attributes.items()} | dict.fromkeys(measures, KINDS["long"])
     return kinds | {name: ARRAY_KINDS[kind] for name, kind in arrays.items()} | {time: "time"}
 
@@ -38,7 +37,7 @@ def field_kinds(
 def extreme_columns(
     attributes: Mapping[str, str], measures: Iterable[str], arrays: Mapping[str, str]
 ) -> dict[str, pa.Array]:
-    """Return fields of extreme events, but for the time: attributes and arrays in their type, measures scaled."""
+    """Return the fields of extreme events, without the time: attributes and arrays in their type, measures scaled."""
     longs = [None, INT64_MIN, 0, INT64_MAX]
     values: dict[str, list[Any]] = {"string": [None, "", "ß", "a"], "boolean": [None, True, False, None], "long": longs}
     columns = {name: pa.array(values[kind], _ARROW[kind]) for name, kind in attributes.items()}
@@ -50,7 +49,7 @@ def extreme_columns(
 
 
 def readable(columns: Mapping[str, pa.Array], scales: Mapping[str, int], time: str) -> dict[str, pa.Array | Numbers]:
-    """Return fields of events as expressions take them; `scales` are those of numbers, and the time is in ms."""
+    """Return event fields as inputs of expressions; `scales` are the scales of numbers, and the time is in ms."""
     return {
         name: numbers(column, scales[name]) if name in scales else (column.cast(_MOMENT) if name == time else column)
         for name, column in columns.items()
@@ -64,10 +63,10 @@ def _parsed(text: str) -> Expression:
 
 
 def derived_type(text: str, kinds: Mapping[str, Kind], extremes: Mapping[str, pa.Array | Numbers]) -> str | int:
-    """Return the type of the attribute that an expression gives, or the scale of the measure, which is above 0.
+    """Return the type of the attribute that an expression gives, or the scale (above 0) of the measure.
 
     Raises:
-        ValueError: it is no expression over these fields, or none that a field can be; says at which column.
+        ValueError: it is not an expression over these fields, or not one that a field can be; names the column.
     """
     from buckets.expressions.wording import kind_of
 
@@ -85,14 +84,14 @@ def derived_type(text: str, kinds: Mapping[str, Kind], extremes: Mapping[str, pa
         raise ValueError(error.located(text)) from None
     try:
         found = computed(expression, extremes, EXTREMES)
-    except Exception as error:  # Whatever it is, it is met here and not in a batch.
+    except Exception as error:  # Any error must show here and not in a batch.
         message = f"cannot be evaluated ({kind_and_line(error)}); write it in another way"
         raise ValueError(message) from None
     return TYPES[kind] if not isinstance(found, Numbers) else found.scale or "long"
 
 
 def named_in(text: str) -> set[str]:
-    """Return the fields that an expression names; none of a text that is no expression."""
+    """Return the fields that an expression names; empty if the text is not an expression."""
     try:
         return set(_parsed(text).fields())
     except ExpressionError:
@@ -100,12 +99,12 @@ def named_in(text: str) -> set[str]:
 
 
 def one_spelling(text: str) -> str:
-    """Return the text that all spellings of an expression have in common."""
+    """Return a text that is the same for all spellings of an expression."""
     return to_sql(_parsed(text))
 
 
 def derive(text: str, columns: Mapping[str, pa.Array | Numbers], rows: int) -> tuple[pa.Array, Faults]:
-    """Compute a derived field of events: texts, booleans, or scaled integers; say by row what does not fit."""
+    """Compute a derived field as texts, booleans, or scaled integers, with faults by row."""
     found = computed(_parsed(text), columns, rows)
     if not isinstance(found, Numbers):
         return found, {}
@@ -121,7 +120,7 @@ def derive(text: str, columns: Mapping[str, pa.Array | Numbers], rows: int) -> t
 
 
 def renamed_sql(text: str, names: Mapping[str, str]) -> str:
-    """Return an expression in SQL under new names of fields, by the old ones; all else stands as it was written."""
+    """Return an SQL expression with fields renamed by `names` (old to new), and nothing else changed."""
     found = sorted({field.at: str(field.value) for field in _fields(_parsed(text))}.items(), reverse=True)
     for at, name in found:
         if name.startswith(THIS):

@@ -41,11 +41,11 @@ from buckets.stores.location import found_location
 from buckets.yaml_file import is_utf16
 
 _DEEPEST = 5
-_LOOKED_AT = 16 * 2**20  # Bytes of a file in which the end of its first value is looked for
+_LOOKED_AT = 16 * 2**20  # Bytes of a file to search for the end of its first value
 
 
 def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> None:
-    """Refuse a file of another layout than an object a line; single lines become dead letters when they are read."""
+    """Refuse a file that is not one object per line; single bad lines become dead letters later."""
     first = list(islice(lines, 2))
     with contextlib.suppress(ValueError):
         value = read_value(first[0].decode())
@@ -76,7 +76,7 @@ def _other(path: Path, layout: str, records: str | None) -> BucketsError:
 
 
 def _records(value: Any, schema: EventSchema) -> str | None:
-    """Return the path of the only list of objects in an object that is no event itself, as `records` has it."""
+    """Return the path, as for `records`, of the only list of objects in an object that is not itself an event."""
     if not isinstance(value, Fields):
         return None
     there = {name for name, _ in value}
@@ -91,7 +91,7 @@ def _records(value: Any, schema: EventSchema) -> str | None:
 
 
 def _lists(value: Fields, outer: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the names on the way to each list of objects that is not too deep inside."""
+    """Yield the path of each list of objects that is not nested too deep."""
     for name, inside in value:
         way = (*outer, name)
         if isinstance(inside, list) and inside and all(isinstance(element, Fields) for element in inside):
@@ -117,13 +117,13 @@ class EventFile:
     path: Path  # where it is
     kind: FileFormat  # how it is read
     header: list[str] | None = None  # the names in the header line of a CSV file, None where it has none
-    fields: frozenset[str] = frozenset()  # the declared fields that it has; of JSON those that its first lines have
+    fields: frozenset[str] = frozenset()  # the declared fields that it has; in JSON, those of its first lines
     csv: CsvFormat = PLAIN_CSV  # how a CSV file is written
-    folder: Path | None = None  # that of a source, below which rows are named; None for one file alone
+    folder: Path | None = None  # of a source; rows are named by paths below it; None for a single file
 
 
 def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = None) -> EventFile:
-    """Check a file of events, of the kind that its name says if none is given; only id and time must be there."""
+    """Check a file of events, of the given kind or that of its name; only id and time must be present."""
     path = found_location(str(path))
     if path.is_dir():
         raise bad_source(path, "is a directory; name one .jsonl, .csv or .parquet file")
@@ -180,20 +180,20 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
 
 
 def lacking(files: Sequence[EventFile], schema: EventSchema, needed: Iterable[str]) -> str:
-    """Say which fields that rules need none of some files has; empty where there are none."""
+    """Name the fields that rules need and some file lacks; empty if all have them."""
     gone = without_column(frozenset[str]().union(*(file.fields for file in files)), schema, needed)
     is_json = gone and any(file.kind == "json" for file in files)
     return gone.replace("no column", f"the first {_LINES_LOOKED_AT} events have no") if is_json else gone
 
 
 def file_kind(path: Path) -> FileFormat | None:
-    """Return how a file is read, by the ending of its name; None for others. Text may be compressed."""
+    """Return how to read a file by the ending of its name; None for other endings. Text may be compressed."""
     kind = KINDS.get(text_suffix(path).lower())
     return None if kind == "parquet" and path.suffix in COMPRESSED else kind
 
 
 def _fields_of_records(path: Path, kind: FileFormat, schema: EventSchema) -> frozenset[str]:
-    """Check a file of records, and return the declared fields that the first of them have."""
+    """Check a file of records, and return the declared fields found in its first records."""
     assert schema.records is not None
     if kind != "json":
         reason = f"event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is for JSON files"
@@ -220,12 +220,12 @@ def _check_utf8(path: Path, remedy: str) -> None:
 
 
 def _declared(names: Iterable[str], schema: EventSchema, path: Path) -> frozenset[str]:
-    """Return the declared fields among names, and those that stand in the names of a file's folders."""
+    """Return the declared fields among names, and those given by the names of a file's folders."""
     return frozenset(schema.declared([*names, *folder_values(str(path))]))
 
 
 def _fields_of_json(path: Path, read: pa.RecordBatch, schema: EventSchema) -> frozenset[str]:
-    """Return the declared fields that lines or records near the top have, as they were read."""
+    """Return the declared fields found in decoded lines or records near the top of a file."""
     readable = schema_to_read(schema)
     columns = declared_fields(read, readable)
     there = frozenset(schema.declared(name for name, column in columns.items() if column.null_count < len(column)))
@@ -246,14 +246,14 @@ def _fields_of_json(path: Path, read: pa.RecordBatch, schema: EventSchema) -> fr
 
 
 def raw_lines(file: EventFile, schema: EventSchema) -> Iterator[bytes]:
-    """Read the lines of a text file that are not blank, or the records of one of JSON, unchanged."""
+    """Read the nonblank lines of a text file, or the records of a JSON file, unchanged."""
     if schema.records is not None:
         return iter(check_records(file.path, schema.records))
     return (line for _, line in _lines(file.path))
 
 
 def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]]:
-    """Yield lines that are not blank, unchanged, with their numbers from 1; where they end is known of their bytes."""
+    """Yield nonblank lines, unchanged, numbered from 1; their ends are found in the bytes."""
     with open_text(path) as file:
         try:
             for number, line in enumerate(file if csv.is_by_line else recoded_lines(file, csv.encoding), 1):
@@ -267,7 +267,7 @@ def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]
 
 
 def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.RecordBatch]:
-    """Read a text file in parts, as `line_reader` takes them: lines as they are, without those of a header."""
+    """Read a text file in parts, as `line_reader` takes them: raw lines without the header."""
     lines = _lines(file.path, file.csv)
     if file.header is not None:
         next(lines)
@@ -285,9 +285,9 @@ def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Recor
 def file_arrivals(
     file: EventFile, schema: EventSchema, batch_rows: int = MOST_ROWS, say: Callable[[str], None] = lambda line: None
 ) -> Iterator[pa.RecordBatch]:
-    """Read a file as arrivals, without Spark, in pieces of at most so many lines.
+    """Read a file as arrivals, without Spark, in pieces of at most `batch_rows` lines.
 
-    At the end `say` is told what is to be known of the times, such as that they have no zone.
+    At the end `say` gets the remarks about times, such as a missing zone.
     """
     return told(_arrivals(file, schema, batch_rows), schema, f"events {file.path}", say)
 

@@ -1,7 +1,7 @@
-"""Reads events written as JSON, one object a text, into columns of text: each number with the digits that were written.
+"""Reads events written as JSON, one object per text, into columns of text that keep the digits of each number.
 
-Most texts are decoded by msgspec. What it refuses goes to `read_object`, which says why the text is no event, and so
-does what it would let pass: a field that is given twice, and nesting without end.
+msgspec decodes most texts. `read_object` finds the reason for those that it refuses, and also checks for faults that it
+would accept: a repeated field, and unlimited nesting.
 """
 
 import json
@@ -33,7 +33,7 @@ _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Fields(tuple[tuple[str, Any], ...]):
-    """The fields of an object with their values, as they are written, repeated ones too."""
+    """The fields of an object with their values as written, including repeated fields."""
 
     __slots__ = ()
 
@@ -52,7 +52,7 @@ _DECODER = json.JSONDecoder(
 
 
 def read_object(text: str) -> Fields:
-    """Read a text that is exactly one object, as `read_value` does; ValueError says why it is none."""
+    """Read a text that is exactly one object, as `read_value` does; ValueError gives the fault."""
     value = read_value(text)
     if not isinstance(value, Fields):
         kind = "null" if value is None else "a list" if isinstance(value, list) else "one value"
@@ -62,9 +62,9 @@ def read_object(text: str) -> Fields:
 
 
 def read_value(text: str) -> Any:
-    """Read a text that is exactly one value, after a byte order mark; ValueError says why it is none.
+    """Read a text that is exactly one value, after an optional byte order mark; ValueError gives the fault.
 
-    Numbers are text, just as they are written (the integer -0 as 0); objects are `Fields`.
+    Numbers become text, exactly as written (the integer -0 as 0); objects become `Fields`.
     """
     text = text.removeprefix(BYTE_ORDER_MARK)
     if text.count("[") + text.count("{") > DEEPEST and _is_deep(text):
@@ -98,7 +98,7 @@ _Column = list[Any]
 
 @cache
 def decoder_of(names: tuple[str, ...], kind: type = object) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of the fields of these names, in their order; None, or what is empty, for those missing."""
+    """Return a decoder of these fields, in this order; a missing one is None, or an empty value."""
     columns = [field_column(index) for index in range(len(names))]
     fields = [(column, kind, None if kind is object else kind()) for column in columns]
     event = msgspec.defstruct("Event", fields, rename=dict(zip(columns, names, strict=True)), gc=False)
@@ -108,7 +108,7 @@ def decoder_of(names: tuple[str, ...], kind: type = object) -> msgspec.json.Deco
 def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
     """Read `raw` (text) into the declared fields, as columns of text or of lists of text.
 
-    `broken` says where a text has a fault already, and then for each text that is no event.
+    `broken` holds faults found before, and afterwards also the fault of each text that is not an event.
     """
     reasons: list[str | None] = rows.column(BROKEN).to_pylist()
     texts: list[bytes] = pc.cast(rows.column(RAW), pa.binary()).to_pylist()
@@ -148,7 +148,7 @@ def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column
     columns = {name: list(map(attrgetter(field_column(index)), events)) for index, name in enumerate(read)}
     inside, odd = _inside(columns, names)
     found = list(columns.items())
-    # What lies in one element of a list is counted with the arrays of that list, where there are any.
+    # Fields of one element of a list are counted with the arrays of that list, if any.
     has_arrays = any(map(is_array, names))
     for path, column in inside.items():
         if isinstance(path[-1], str) and not (has_arrays and any(isinstance(step, int) for step in path)):
@@ -171,7 +171,7 @@ def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column
 
 
 def _inside(columns: Mapping[str, _Column], names: Sequence[str]) -> tuple[dict[Path, _Column], set[int]]:
-    """Return what lies at each path inside of the outermost objects, and the rows with something else on the way."""
+    """Return the values at each path inside the outermost objects, and the rows with another type on the way."""
     found: dict[Path, _Column] = {}
     odd = set[int]()
     for path in prefixes(names):
@@ -191,7 +191,7 @@ def _inside(columns: Mapping[str, _Column], names: Sequence[str]) -> tuple[dict[
 def _in_lists(
     columns: Mapping[str, _Column], inside: Mapping[Path, _Column], names: Sequence[str]
 ) -> tuple[dict[str, _Column], list[tuple[str, list[int]]], set[int]]:
-    """Return the elements of arrays, how often each row has names in them, and the rows with something else there."""
+    """Return the elements of arrays, how often each row has names in them, and the rows with another type there."""
     found: dict[str, _Column] = {}
     counts: dict[tuple[str, Path], list[int]] = {}
     odd = set[int]()
@@ -214,7 +214,7 @@ def _in_lists(
 
 
 def _elements(lists: _Column, way: Path) -> tuple[_Column, set[int]]:
-    """Return what lies at a way in each element of lists, and the rows in which a list or an element is none."""
+    """Return the values at a path in each list element, and the rows where a list or an element has another type."""
     column: _Column = [None] * len(lists)
     odd = set[int]()
     for row, elements in enumerate(lists):
@@ -229,7 +229,7 @@ def _elements(lists: _Column, way: Path) -> tuple[_Column, set[int]]:
 
 
 def _at_way(elements: list[Any], way: Path) -> list[Any]:
-    """Return what lies at a way in elements; raises AttributeError or TypeError where one is no object."""
+    """Return the values at a path in elements; raises AttributeError or TypeError if one is not an object."""
     if not way:
         return elements
     if len(way) == 1:  # much faster than a walk
@@ -240,12 +240,12 @@ def _at_way(elements: list[Any], way: Path) -> list[Any]:
 def _repeating(
     texts: Sequence[bytes], found: Sequence[tuple[str, _Column]], counts: Sequence[tuple[str, list[int]]]
 ) -> set[int]:
-    """Return the rows in which a field may be given twice, of which msgspec takes the last.
+    """Return the rows in which a field may be repeated; msgspec would take the last value.
 
-    A row that has a value has the field's name at least once, unless the name is written with escapes. So where all
-    texts together have no more of a name than there are values of fields of that name in rows without escaped names, no
-    row has one twice, and that is found in one search for each name. `found` has names with the values of a field of
-    each, `counts` names inside of lists with how many values each row has.
+    A row with a value contains the field's name at least once, unless the name is written with escapes. So among rows
+    without escaped names, if all texts together contain a name as often as they have values of it, no row repeats it,
+    and one search per name proves that. `found` has names with the values of a field of each, `counts` names inside
+    lists with the number of values in each row.
     """
     together = b"\n".join(texts)
     quoted = {name: _quoted(name) for name, _ in (*found, *counts)}
@@ -270,14 +270,14 @@ def _quoted(name: str) -> bytes:
 
 
 def has_plain_names(text: bytes) -> bool:
-    """Return whether no name in a text is written with escapes."""
+    """Return whether all names in a text are written without escapes."""
     return _ESCAPED_NAME.search(text) is None
 
 
 def fields_of(text: str, names: Sequence[str], newer: Callable[[str], Iterable[str]] = lambda name: ()) -> list[Any]:
-    """Return the fields of these names, None for those missing; ValueError if it is no object, or has one twice.
+    """Return the named fields, None if missing; ValueError if the text is not an object, or repeats a field.
 
-    `newer` says of a name which others before it make up for it, so that it is not looked at.
+    `newer` lists for a name the ones that take precedence: if one of them has a value, the name is not read.
     """
     event = read_object(text)
     values = {name: field_of(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
@@ -289,7 +289,7 @@ def fields_of(text: str, names: Sequence[str], newer: Callable[[str], Iterable[s
 
 
 def _named(values: Mapping[str, Any], name: str) -> Any:
-    """Return the field of a name, or what lies at its path; raises as `_inwards`."""
+    """Return the field of a name, or the value at its path; raises as `_inwards`."""
     array, value = array_path(name), values[name]
     steps: Path = ()
     if array is None:
@@ -305,7 +305,7 @@ def _named(values: Mapping[str, Any], name: str) -> Any:
 
 
 def _within(element: Any, name: str, steps: Path, number: int) -> Any:
-    """Return what lies at a path inside of an element of a list, whose number a message says; raises as `_inwards`."""
+    """Return the value at a path inside a list element, whose number appears in messages; raises as `_inwards`."""
     try:
         if isinstance(element, str) and not steps:
             _check_unicode(name, element)
@@ -317,7 +317,7 @@ def _within(element: Any, name: str, steps: Path, number: int) -> Any:
 
 
 def field_of(fields: Fields, name: str, path: str) -> Any:
-    """Return a field of an object, None where it has none; messages name it by its path."""
+    """Return a field of an object, None if missing; messages name it by its path."""
     found = [value for own, value in fields if own == name]
     if len(found) > 1:
         message = f"{path}: is given twice"
@@ -334,7 +334,7 @@ def _at_path(values: Mapping[str, Any], name: str) -> Any:
 
 
 def _inwards(value: Any, path: str, steps: Sequence[Step]) -> Any:
-    """Return what lies at a path inside of a value that has a path itself; ValueError where that leads elsewhere."""
+    """Return the value at a path inside a value, whose own path is `path`; ValueError if a step has another type."""
     for step in steps:
         if value is None:
             return None
@@ -363,7 +363,7 @@ def _check_unicode(name: str, value: str) -> None:
 
 
 def _as_lists(values: _Column, textual: bool) -> tuple[pa.ListArray, Faults]:
-    """Return the values of an array as lists of text, as `_as_text` does those of a field."""
+    """Return the values of an array as lists of text, converted as by `_as_text`."""
     faults: Faults = {}
     lists: list[list[Any] | None] = []
     for row, value in enumerate(values):
@@ -378,9 +378,9 @@ def _as_lists(values: _Column, textual: bool) -> tuple[pa.ListArray, Faults]:
 
 
 def _as_text(values: _Column, textual: bool) -> tuple[pa.StringArray, Faults]:
-    """Return the values of a field as text, and why one cannot be.
+    """Return the values of a field as text, with the fault of each that cannot be converted.
 
-    `textual` says that the field holds text, so that true and false are no values of it.
+    `textual` says that the field holds text, so that true and false are faults.
     """
     kinds = set(map(type, values))
     if kinds <= {str, type(None)}:

@@ -1,7 +1,7 @@
-"""Reads files of JSON that are one value with a list of events in it: `{"Records": […]}`, or one array.
+"""Reads JSON files that hold a list of events in one value: `{"Records": […]}`, or one array.
 
-Such a file is read whole and cut into the texts of its records, which are then read as lines are. So each keeps the
-digits that were written, and has its number in the list as its position.
+Such a file is read whole and cut into the texts of its records, which are then read like lines. So each keeps its
+digits as written, and its number in the list is its position.
 """
 
 import json
@@ -28,9 +28,9 @@ _NOTHING = (b"", b"null")
 
 
 def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = None) -> list[bytes | None]:
-    """Return the JSON of members of an object, None for those missing or null; ValueError if it is no object.
+    """Return the JSON of members of an object, None if missing or null; ValueError if it is not an object.
 
-    Members of `once`, or all, may be there only once; of another one the last may be returned.
+    ValueError also if a member of `once` (None: any member) is repeated; for others the last may be returned.
     """
     is_nowhere_twice = all(text.count(f'"{name}"'.encode()) <= 1 for name in (names if once is None else once))
     is_shallow = text.count(b"[") + text.count(b"{") <= DEEPEST
@@ -54,7 +54,7 @@ def _member(event: Fields, name: str, is_once: bool) -> bytes | None:
 
 
 def json_text(value: Any) -> str:
-    """Write a value that `read_object` has read; its numbers are text, and stay so."""
+    """Write a value returned by `read_object`; its numbers are text, and stay so."""
     if isinstance(value, Fields):
         return "{" + ",".join(f"{json.dumps(name)}:{json_text(member)}" for name, member in value) + "}"
     if isinstance(value, list):
@@ -63,7 +63,7 @@ def json_text(value: Any) -> str:
 
 
 def kind_of(member: bytes) -> str:
-    """Return what a member is: an object, a list, or one value."""
+    """Return whether a member is an object, a list, or a single value."""
     return {b"{": "an object", b"[": "a list"}.get(member[:1], "one value")
 
 
@@ -77,7 +77,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def split_records(content: bytes, records: str) -> list[bytes]:
     """Return the texts of the records of a file.
 
-    `records` says where its list is, as in event schemas: `[]`, `Records[]`, `a.b[]`, `a[0].b[]`.
+    `records` is the path of its list, as in event schemas: `[]`, `Records[]`, `a.b[]`, `a[0].b[]`.
     """
     content = content.removeprefix(_MARK)
     found: msgspec.Raw | bytes = content
@@ -92,7 +92,7 @@ def split_records(content: bytes, records: str) -> list[bytes]:
 
 
 def _member_at(text: msgspec.Raw | bytes, name: str, outer: str) -> msgspec.Raw:
-    """Return the member of an object that lies at a path, from the very memory of its text."""
+    """Return the member of an object at a path, as a view of its text."""
     kind = msgspec.defstruct("Around", [("inside", msgspec.Raw, msgspec.Raw())], rename={"inside": name})
     found: msgspec.Raw = _decoded(msgspec.json.Decoder(kind), text, outer, "an object").inside
     if not bytes(memoryview(found)[:1]):
@@ -105,7 +105,7 @@ def _member_at(text: msgspec.Raw | bytes, name: str, outer: str) -> msgspec.Raw:
 
 
 def _element(text: msgspec.Raw | bytes, index: int, outer: str) -> msgspec.Raw:
-    """Return an element of the list that lies at a path, from the very memory of its text."""
+    """Return an element of the list at a path, as a view of its text."""
     elements: list[msgspec.Raw] = _decoded(_RECORDS, text, outer, "a list")
     if index >= len(elements):
         message = f"{outer} has no [{index}]; it is a list of {len(elements)}"
@@ -127,7 +127,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: msgspec.Raw | bytes, oute
 
 
 def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: Path) -> None:
-    """See that no name on the way to the list is given twice, of which msgspec takes the last."""
+    """Refuse a repeated name on the path to the list, of which msgspec takes the last."""
     if not steps:
         return
     start = pa.py_buffer(records).address - pa.py_buffer(content).address
@@ -142,7 +142,7 @@ def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: Path) -> No
 
 
 def read_records(path: FilePath, records: str) -> tuple[list[bytes], str | None]:
-    """Read the records of a file as texts; where it is broken as a whole, its own text, and why."""
+    """Read the records of a file as texts; if the whole file is broken, return its text and the fault."""
     with open_text(path) as file:
         content = file.read(MOST_BYTES + 1)
     if not content.strip():
@@ -159,7 +159,7 @@ def read_records(path: FilePath, records: str) -> tuple[list[bytes], str | None]
 
 
 def check_records(path: FilePath, records: str) -> list[bytes]:
-    """Return the records of a file as texts; a file without any is refused."""
+    """Return the records of a file as texts; refuse a file without any."""
     texts, reason = read_records(path, records)
     if reason is not None:
         raise bad_source(path, f"{reason}; the event schema has `records: {json.dumps(records)}`")
@@ -171,9 +171,9 @@ def check_records(path: FilePath, records: str) -> list[bytes]:
 def record_arrivals(
     path: FilePath, order: int, schema: EventSchema, batch_rows: int = MOST_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Read the records of a file as arrivals, in pieces; where the file is broken as a whole, it is one of them.
+    """Read the records of a file as arrivals, in pieces; a file that is broken as a whole is one arrival.
 
-    `order` orders files, as when they were modified.
+    `order` orders files, for example by modification time.
     """
     assert schema.records is not None
     texts, reason = read_records(path, schema.records)
@@ -185,12 +185,12 @@ def record_arrivals(
 
 
 def read_texts(texts: list[bytes], path: FilePath, schema: EventSchema) -> pa.RecordBatch:
-    """Read records that are at hand, the first ones of a file."""
+    """Read records that are already in memory, the first ones of a file."""
     return with_folder_values(read_events(_numbered(texts, 0, path, 0), schema), schema, schema.field_names)
 
 
 def _numbered(texts: list[bytes], before: int, path: FilePath, order: int) -> pa.RecordBatch:
-    """Return the texts of records as lines, with their numbers in the file."""
+    """Return the texts of records as lines, numbered as in the file."""
     raw = pa.array(texts, pa.binary())
     rows = {
         RAW: raw,

@@ -1,7 +1,7 @@
-"""Fields of a message that do not lie in its value: in its key or headers, or its time; and ids that are made.
+"""Fields of a message outside its value: in its key or headers, or its timestamp; and generated ids.
 
-A header, and a key that is not written in a format (`envelope`), is text in UTF-8. A header that is not there is null;
-of one that is given several times the last counts, as in Kafka's own clients.
+Headers, and keys without a declared format (`envelope`), are text in UTF-8. A missing header is null; if one is
+repeated, the last counts, as in Kafka's own clients.
 """
 
 import os
@@ -34,7 +34,7 @@ _NO_ID = EventId.model_construct(field="")
 
 
 class _PartOfSchema(EventSchema):
-    """A part of an event schema: id and time are called nothing where they do not belong to it."""
+    """A part of an event schema; its id and time have empty names if they are not in the part."""
 
     @property
     def field_names(self) -> list[str]:
@@ -42,7 +42,7 @@ class _PartOfSchema(EventSchema):
 
 
 def columns_beside_value(schema: EventSchema) -> list[str]:
-    """Return the columns that rows have to have beside the value, of `key`, `headers` and `stamped`."""
+    """Return the columns that rows need besides the value, out of `key`, `headers` and `stamped`."""
     origins = schema.origins.values()
     wanted = {
         KEY: any(is_of_key(origin) for origin in origins),
@@ -53,12 +53,12 @@ def columns_beside_value(schema: EventSchema) -> list[str]:
 
 
 def is_of_key(origin: str) -> bool:
-    """Return whether an origin is the key of a message, or lies in it."""
+    """Return whether an origin is the key of a message, or inside it."""
     return origin == KEY or origin.startswith(OF_KEY)
 
 
 def value_schema(schema: EventSchema) -> EventSchema:
-    """Return the event schema of what lies in values, by which these are read."""
+    """Return the event schema by which values are read: the fields that lie in them."""
     schema = schema_to_read(schema)
     beside = schema.beside_value
     names = {name: name for name in schema.field_names if name not in beside}
@@ -66,9 +66,9 @@ def value_schema(schema: EventSchema) -> EventSchema:
 
 
 def schema_to_read(schema: EventSchema) -> EventSchema:
-    """Return the event schema by which events are read, before `as_declared` makes ids and joins fields.
+    """Return the event schema for reading events, before `as_declared` makes ids and joins renamed fields.
 
-    It has no id that is made, and each name that a field had before as a field beside it.
+    It has no generated id, and each old name of a field is a separate field.
     """
     if not schema.identity.is_made and not schema.aliases:
         return schema
@@ -80,7 +80,7 @@ def schema_to_read(schema: EventSchema) -> EventSchema:
 
 
 def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collection[str] = ()) -> EventSchema:
-    """Return an event schema of the fields `names`, each with its new name, and of further fields of text."""
+    """Return an event schema of the fields `names`, each under its new name, and of further text fields."""
     time = schema.event_time
     attributes = {names[name]: kind for name, kind in schema.attributes.items() if name in names}
     return _PartOfSchema.model_construct(
@@ -100,10 +100,9 @@ def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collect
 
 
 def with_message_fields(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
-    """Put the fields beside the value to those of the value, and leave the columns out that they were taken from.
+    """Add the fields from outside the value, and drop the columns that they come from.
 
-    These are the columns of `columns_beside_value`, and for what lies in envelopes and in keys that are written in a
-    format columns that are called like their origins.
+    These are the columns of `columns_beside_value`; for envelopes and formatted keys, columns named like the origins.
     """
     beside = schema.beside_value
     if not beside:
@@ -130,7 +129,7 @@ def _field(rows: pa.RecordBatch, origin: str) -> tuple[pa.Array, Faults]:
 
 
 def header_text(rows: pa.RecordBatch, name: str) -> tuple[pa.StringArray, Faults]:
-    """Return the text of the last header of a name in each message, null where it has none or is not text."""
+    """Return the text of the last header of this name in each message, null if it is missing or not text."""
     headers = rows.column(HEADERS)
     flat, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     named = np.flatnonzero(pc.equal(pc.struct_field(flat, "key"), name).to_numpy(zero_copy_only=False))
@@ -156,7 +155,7 @@ def _as_text(values: pa.BinaryArray) -> tuple[pa.StringArray, Faults]:
 
 
 def _times_ms(times_ms: pa.Array, stamped: pa.Array, wanted: int) -> tuple[pa.Array, Faults]:
-    """Return timestamps, null where a message has none of the kind that is wanted; a kind that is unknown is that."""
+    """Return the timestamps of the wanted kind, null for others; an unknown kind counts as the wanted one."""
     kinds = stamped.fill_null(wanted).to_numpy(zero_copy_only=False)
     others = np.flatnonzero(kinds != wanted)
     if not len(others):
@@ -171,9 +170,9 @@ _ID_BYTES = 16
 def as_declared(
     batches: Iterable[pa.RecordBatch], schema: EventSchema, folder: Path | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Give events, read by `schema_to_read`, the fields of their schema: ids that are made, and one for each old name.
+    """Give events, read by `schema_to_read`, the fields of their schema: generated ids, and renamed fields joined.
 
-    `folder` is that of the source, or its one file; None where `source` names rows as it stands.
+    `folder` is the source's folder, or its one file; None if `source` already names rows.
     """
     is_read_so = not schema.identity.is_made and not schema.aliases
     return iter(batches) if is_read_so else (_as_declared(rows, schema, folder) for rows in batches)
@@ -198,7 +197,7 @@ def _as_declared(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None)
 
 
 def _first_known(columns: list[pa.Array]) -> pa.Array:
-    """Return in each row the first value that is not null; where types differ, all of it as text."""
+    """Return the first value in each row that is not null, as text if the types differ."""
     there = [column for column in columns if column.null_count < len(column)] or columns[:1]
     if len({column.type for column in there}) > 1:
         there = [conversion.attributes(column, "string")[0] for column in there]
@@ -213,18 +212,18 @@ def _row_ids(rows: pa.RecordBatch, folder: Path | None) -> pa.StringArray:
 
 
 def _below(path: str, folder: str) -> str:
-    """Return the path of a file below a folder; of one that is the whole source its name."""
+    """Return the path of a file below a folder; its name if the file is the whole source."""
     return path.rpartition("/")[2] if path == folder else path.removeprefix(f"{folder}/")
 
 
 def _with_lengths(texts: pa.Array) -> pa.Array:
-    """Return texts in a form in which no two sequences of them look alike."""
+    """Prefix texts with their lengths, so that no two sequences of texts look alike."""
     lengths = pc.binary_length(texts).cast(pa.string())
     return pc.binary_join_element_wise(lengths, texts, ":").fill_null("-")
 
 
 def _text(column: pa.Array, name: str, schema: EventSchema) -> pa.Array:
-    """Return the values of a field as the one text that each has in every format."""
+    """Return the values of a field as texts that do not depend on the format of the source."""
     if name == schema.event_time.field:
         times_ms, _ = conversion.times_ms(column, schema.event_time)
         return pa.array(times_ms, mask=column.is_null().to_numpy(zero_copy_only=False)).cast(pa.string())
@@ -253,7 +252,7 @@ _OF_ZONE: Final[dict[str, str]] = {
 
 
 def clock_lines(counts: Mapping[str, int], declared: EventTime) -> Iterator[tuple[str, str]]:
-    """Yield kinds of times that are not clear, each with what is told of them, from `EventTimes.counts`."""
+    """Yield the kinds of ambiguous times, each with a line of text about it, from `EventTimes.counts`."""
     for kind in UNCLEAR:
         if not counts.get(kind):
             continue
@@ -266,9 +265,9 @@ def clock_lines(counts: Mapping[str, int], declared: EventTime) -> Iterator[tupl
 
 
 def wrong_unit(counts: Mapping[str, int], low_ms: int, high_ms: int, declared: EventTime) -> str | None:
-    """Say that times are in another unit than the declared; None if they are not, or `earliest` says they are right.
+    """Report that times are in another unit than the declared one; None if not, or if `earliest` vouches for them.
 
-    `low_ms` and `high_ms` are the least and the greatest of the times that `EventTimes.counts` has counted.
+    `low_ms` and `high_ms` are the least and the greatest of the times in `EventTimes.counts`.
     """
     if "earliest" in declared.model_fields_set or not counts.get(COUNTED):
         return None
@@ -276,7 +275,7 @@ def wrong_unit(counts: Mapping[str, int], low_ms: int, high_ms: int, declared: E
 
 
 def misfit(counts: Mapping[str, int], declared: EventTime) -> str | None:
-    """Say that half of the times or more are absurd and in another unit would not be; None if they are not."""
+    """Report that at least half of the times are absurd but plausible in another unit; None if not."""
     for unit, name in MISFITS.items():
         times = counts.get(name, 0)
         if times and times >= counts[TIMES]:
@@ -296,7 +295,7 @@ class TimesSeen:
         self._counts, self._is_checked = Counter[str](), False
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Look at the times of arrivals; of numbers only at the first, for all of a file are in one unit."""
+        """Examine the times of arrivals; for numbers only the first rows, since a file has one unit."""
         written = rows.column(self._column)
         is_number = self._declared.unit != "iso8601" and not pa.types.is_temporal(written.type)
         if is_number and self._is_checked:
@@ -315,14 +314,14 @@ class TimesSeen:
 
     @property
     def lines(self) -> list[str]:
-        """What is told of them."""
+        """The remarks about them, as lines of text."""
         return [line for _, line in clock_lines(self._counts, self._declared)]
 
 
 def told(
     arrivals: Iterable[pa.RecordBatch], schema: EventSchema, origin: str, say: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Pass on arrivals of an origin; at their end `say` is told a line of each kind of times without a zone."""
+    """Pass arrivals of an origin through, and at their end report each kind of times without a zone to `say`."""
     seen = TimesSeen(schema, origin)
     for rows in arrivals:
         seen.take(rows)

@@ -1,6 +1,6 @@
-"""Reads messages of topics into the declared fields: values, what is around them, keys, headers and timestamps.
+"""Reads messages of topics into the declared fields: values, their envelopes, keys, headers and timestamps.
 
-Keys that are written in a format are read as values are, into a part of the event schema.
+Keys with a declared format are read like values, into a part of the event schema.
 """
 
 import json
@@ -31,34 +31,34 @@ from buckets.events.message_fields import (
 )
 from buckets.events.schema import KEY, OF_KEY, EventSchema, KeyFormat
 
-_TEXT = {"json": as_text, "json_sr": text_behind_prefix}  # By format, what makes text of values
+_TEXT = {"json": as_text, "json_sr": text_behind_prefix}  # By format, the function that turns values into text
 
 
 class PinnedSchemas(Protocol):
-    """How a batch reads messages, beside their own schemas."""
+    """The schemas that a batch uses besides those of its messages."""
 
     avro_schema: str | None  # the schema of values in Avro without the prefix of a registry
-    protobuf: PinnedProtobuf | None  # what is pinned of values and keys in Protobuf
+    protobuf: PinnedProtobuf | None  # the pinned schemas of values and keys in Protobuf
     key_format: KeyFormat  # how keys are written
     unjudged: tuple[str, ...]  # the topics whose events only fill timelines
 
 
-SchemaOf = Callable[[int], WriterSchema | None]  # Returns the schema of a number, None where it is not known
+SchemaOf = Callable[[int], WriterSchema | None]  # Returns the schema with a number, None if unknown
 
 
 @dataclass(frozen=True)
 class TopicMessages:
-    """The messages of a topic, read into events; they are written as the settings of a source say it."""
+    """Reads the messages of a topic into events, by the formats in the settings of a source."""
 
     format: str  # how values are written
-    envelope: str | None  # what is around the event in a value
-    decimals: str | None  # what a text in a measure is where no schema says it
+    envelope: str | None  # the kind of envelope around the event in a value
+    decimals: str | None  # how to read a text in a measure without a schema
     schema_of: SchemaOf
 
     def read(self, rows: pa.RecordBatch, schema: EventSchema, pinned: PinnedSchemas) -> pa.RecordBatch:
-        """Read messages into the declared fields, as `pinned` says beside their own schemas.
+        """Read messages into the declared fields, with `pinned` for what their own schemas do not say.
 
-        `rows` have `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`.
+        `rows` have `raw` (binary), and those of `message_fields.columns_beside_value` that the event schema needs.
         """
         readable = schema_to_read(schema)
         read = self._values(rows, readable, partial(self._fields, pinned))
@@ -109,7 +109,7 @@ class TopicMessages:
         schema: EventSchema,
         field: str | None = None,
     ) -> pa.RecordBatch:
-        """Read messages whose prefix has the number of their schema; with `field` those in Avro are that field."""
+        """Read messages with a schema number in the prefix; with `field`, a value in Avro is that field itself."""
         if written_in == "protobuf":
             from buckets.events.protobuf import protobuf_events
 
@@ -137,20 +137,19 @@ def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def paths_in_keys(schema: EventSchema) -> dict[str, str]:
-    """Return the paths of fields that lie in keys, by field; that of a whole key is `key`."""
+    """Return the paths of fields inside keys, by field; a whole key has the path `key`."""
     return {name: origin.removeprefix(OF_KEY) for name, origin in schema.origins.items() if is_of_key(origin)}
 
 
 def is_whole_key(schema: EventSchema) -> bool:
-    """Return whether keys are one value."""
+    """Return whether keys are single values."""
     return KEY in schema.origins.values()
 
 
 def _with_keys(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
-    """Read keys into columns that are called like the origins of their fields; `key` itself is left out.
+    """Read keys into columns named like the origins of their fields, and drop `key` itself.
 
-    `read` reads keys, given as `raw` (binary), into the fields of a part of the event schema; their faults go to
-    `broken`.
+    `read` reads keys, passed as `raw` (binary), into a part of the event schema; their faults go to `broken`.
     """
     paths = paths_in_keys(schema)
     if not paths:
@@ -172,7 +171,7 @@ def _with_keys(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> p
 
 
 def _of_key(reason: str, names: Collection[str], is_whole: bool) -> str:
-    """Say of a reason that it is one of a key; one of a field begins with its path, or that of an object around it."""
+    """Prefix a reason with `key`, or with `key.` if it begins with the path of a field or of an outer object."""
     path, colon, _ = reason.partition(": ")
     if not colon or not any(f"{name}.".startswith(f"{path}.") for name in names):
         return f"{KEY}: {reason}"
@@ -182,9 +181,9 @@ def _of_key(reason: str, names: Collection[str], is_whole: bool) -> str:
 def _read_json_keys(
     texts: pa.RecordBatch, schema: EventSchema, is_whole: bool, is_wrapped: bool, digits: bool
 ) -> pa.RecordBatch:
-    """Read keys in JSON: one value if `is_whole`, else objects.
+    """Read keys in JSON: single values if `is_whole`, else objects.
 
-    If `is_wrapped`, an object may be the `payload` beside a `schema`, as Kafka Connect writes it; `digits` is as in
+    If `is_wrapped`, an object may be the `payload` beside a `schema`, as Kafka Connect writes it; for `digits` see
     `ConnectValues`.
     """
     if not is_whole and not is_wrapped:
@@ -203,7 +202,7 @@ def _read_json_keys(
 
 
 def _as_field(text: str) -> str:
-    """Return an object with a value as its only field."""
+    """Return an object with the value as its only field."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
@@ -213,7 +212,7 @@ def _as_field(text: str) -> str:
 
 
 def _payload(text: str, values: ConnectValues) -> str:
-    """Return the payload beside a schema, or the object itself where there is none, with its fields written out."""
+    """Return the payload beside a schema, or the object itself if it has none, with its fields converted to text."""
     if '"payload"' in text:
         described, payload = members(text.encode(), ("schema", "payload"))
         if described is not None and payload is not None:

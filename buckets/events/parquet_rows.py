@@ -1,8 +1,8 @@
 """Reads rows of a Parquet file in the types they were written with, each file by its own schema.
 
-Spark would read all files of a stream by the schema of the first one, and not every type at all: nanoseconds, unsigned
-and wide numbers, a second file whose amounts have more digits. So Spark only lists the files, and they are read here,
-with the values that stand in the names of folders.
+Spark would read all files of a stream by the schema of the first one, and fail on some types: nanoseconds, unsigned and
+wide numbers, a second file whose amounts have more digits. So Spark only lists the files. They are read here, with the
+values from the names of their folders.
 """
 
 import os
@@ -30,7 +30,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(path: str) -> dict[str, str | None]:
-    """Return the values in the names of a file's folders, by their fields; the nearest of two counts."""
+    """Return the field values in the names of a file's folders; the nearest folder wins."""
     whole = path if "://" in path else os.path.abspath(path)
     pairs = (folder.partition("=") for folder in whole.split("/")[:-1])
     return {_decoded(name): None if value == _NULL else _decoded(value) for name, sign, value in pairs if name and sign}
@@ -44,7 +44,7 @@ def _decoded(text: str) -> str:
 
 
 def with_folder_values(rows: pa.RecordBatch, schema: EventSchema, lacking: Collection[str]) -> pa.RecordBatch:
-    """Give rows the values that stand in the paths of their files, for the fields that their files lack."""
+    """Fill in fields that files lack from the values in their paths."""
     source = rows.column(SOURCE).dictionary_encode()
     given = [folder_values(path) for path in source.dictionary.to_pylist()]
     for index, name in enumerate(schema.field_names):
@@ -57,15 +57,15 @@ def with_folder_values(rows: pa.RecordBatch, schema: EventSchema, lacking: Colle
 
 
 def can_order(kind: pa.DataType) -> bool:
-    """Return whether a column of this type can give the arrival order."""
+    """Return whether a column of this type can define the arrival order."""
     whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
     return bool(whole or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
-    """Return the order of rows, int64, from their arrival column, 0 where it has none; and why it has none, else null.
+    """Return the order of rows, int64, from their arrival column, 0 if it has no value, and a reason for that or null.
 
-    Timestamps and dates become nanoseconds, so that files of other units compare.
+    Timestamps and dates become nanoseconds, so that files with different units compare.
     """
     kind = column.type
     if not can_order(kind):
@@ -92,12 +92,12 @@ def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
 
 
 MOST_ROWS = 200_000
-_MOST_BYTES = 64 * 2**20  # Bytes of a piece of rows, at most and about, whatever the size of a value
+_MOST_BYTES = 64 * 2**20  # Approximate maximum bytes of a piece of rows, whatever the size of a value
 _REMEDY = "replace it by a whole file, or remove it, and start again"
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a file; one that is gone, no Parquet file, or has a column twice is refused."""
+    """Open a file; refuse one that is missing, not Parquet, or repeats a column."""
     try:
         # Times of the old kind (INT96) reach further than nanoseconds do, and would wrap.
         file = pq.ParquetFile(as_input(path), coerce_int96_timestamp_unit="us")
@@ -115,7 +115,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -> pq.ParquetFile:
-    """Open a file that has id and time, and the arrival column if there is one, of a type that orders rows."""
+    """Open a file and check that it has id, time, and the arrival column, if set, with a type that orders rows."""
     file = open_parquet(path)
     there = [*reachable(schema.all_names, file.schema_arrow), *(folder_values(str(path)).keys() - {arrival})]
     check_columns(there, schema, str(path), arrival)
@@ -128,15 +128,15 @@ def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -
 
 
 def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
-    """Yield the named columns of a file, in pieces; those that it does not have are null.
+    """Yield the named columns of a file, in pieces; missing columns are null.
 
-    Text that is not valid UTF-8, which Parquet does not rule out, comes as bytes.
+    Text that is not valid UTF-8, which Parquet permits, comes as bytes.
     """
     file = open_parquet(path)
     reached = set(reachable(names, file.schema_arrow))
     columns = set(file.schema_arrow.names)
     there = [name if name in columns else outer_name(name) for name in names if name in reached]
-    # Without any column there would be no rows either.
+    # Without columns there would be no rows.
     wanted = list(dict.fromkeys(there)) or file.schema_arrow.names[:1]
     metadata, row = file.metadata, 0
     # The old kind of times (INT96), as Spark writes them: in UTC, and the file does not say.
@@ -156,14 +156,14 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
 
 
 def plain_columns(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the named columns, fields of structs or arrays, as plain values; those that are not there are null."""
+    """Return the named columns, struct fields or arrays as plain values; missing ones are null."""
     nulls = pa.nulls(len(rows), pa.string())
     found = {name: read_column(rows, name) for name in names}
     return pa.record_batch({name: nulls if column is None else _plain(column) for name, column in found.items()})
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Return the values without dictionaries, runs and extension types; lists with such values."""
+    """Return values, and values inside lists, without dictionaries, runs and extension types."""
     if element_type(array.type) is not None:
         lists = plain_list(array)
         lengths, valid = pc.list_value_length(lists).fill_null(0), lists.is_valid()
@@ -187,7 +187,7 @@ def _plain(array: pa.Array) -> pa.Array:
 def read_arrivals(path: Path, modified_ms: int, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:
     """Read a file as arrivals; `modified_ms` orders files.
 
-    If a column orders rows, the `arrival` column, a row without a value in it is broken.
+    With an `arrival` column to order rows, a row without a value in it is broken.
     """
     names = list(dict.fromkeys([*schema.field_names, *([arrival] if arrival else [])]))
     lacking = set(schema.field_names) & folder_values(str(path)).keys()
@@ -211,7 +211,7 @@ def as_arrivals(
     numbers: pa.Array,
     broken: pa.Array | None = None,
 ) -> pa.RecordBatch:
-    """Bring rows of one file, with the declared fields by name, into the form of `buckets.events.arrivals`."""
+    """Convert the rows of one file, with the declared fields by name, to the form of `buckets.events.arrivals`."""
     columns = {
         SOURCE: pa.repeat(pa.scalar(source), len(rows)),
         SOURCE_ORDER: order,
@@ -228,11 +228,11 @@ SOURCE_NAME = "table"
 def table_arrivals(
     table: pa.Table, schema: EventSchema, name: str = SOURCE_NAME, say: Callable[[str], None] = warnings.warn
 ) -> Iterator[pa.RecordBatch]:
-    """Read a table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
+    """Read a table in pieces of up to 200,000 rows; the position of a row is its index, from 0.
 
-    A declared field without a column is null. `name` is what the rows are called as a source, which ids that are made
-    of rows begin with. `say` is told of times without a zone; without it Python warns of them. BucketsError if it is
-    not an Arrow table.
+    A declared field without a column is null. `name` names the rows as a source, and generated ids of rows begin with
+    it. `say` gets remarks about times without a zone; without it Python warns of them. BucketsError if it is not an
+    Arrow table.
     """
     if not isinstance(table, pa.Table):
         kind = type(table).__name__

@@ -41,7 +41,7 @@ from buckets.yaml_file import load_model
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 MADE_ID = "event_id"  # What an id that is made is called where its name is left out
 ROW_IDS = "event_id: {row: true} is for files and Python tables; take event_id: {hash: [FIELD]}, or name a field"
-"""What to do where rows have no number that stays."""
+"""The remedy if rows have no stable number."""
 
 
 class EventId(Checked):
@@ -84,7 +84,7 @@ class EventId(Checked):
 
     @property
     def text(self) -> str:
-        """The field, and how its values are made, in words."""
+        """The field and, if its values are generated, how, in words."""
         made = f" (hash of {', '.join(self.hash)})" if self.hash else " (file and row)" if self.row else ""
         return f"{self.field}{made}"
 
@@ -96,7 +96,7 @@ MOST_APART = 12
 """By how much scales may differ: values of all rules share a column of 38 digits, the largest integer has 19, and an
 average six more than its measure."""
 ALERT_SCORE = "alert_score"
-"""A measure that only alerts have, as events of rules over alerts: small integers, whatever the scale of others."""
+"""A measure of alerts only, when they are events of rules over alerts: small integers, whatever other scales are."""
 KEY = "key"
 OF_KEY, OF_HEADERS, OF_ENVELOPE = "key.", "headers.", "envelope."
 KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]  # How the keys of messages are written
@@ -205,7 +205,7 @@ class Measure(Checked):
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `round` where nothing is rounded, so that a schema stays what it was written as."""
+        """Omit `round` if nothing is rounded, so that a schema stays as it was written."""
         written: dict[str, Any] = write(self)
         return {name: value for name, value in written.items() if value is not None}
 
@@ -258,7 +258,7 @@ class EventSchema(Checked):
     @field_validator("derive")
     @classmethod
     def _typed(cls, derive: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        """Put derived fields to attributes and measures, and into an order in which each needs earlier ones alone."""
+        """Add derived fields to attributes and measures, ordered so that each depends only on earlier ones."""
         declared = info.data
         if not derive or not {"identity", "event_time", "attributes", "measures", "arrays"} <= declared.keys():
             return derive
@@ -355,7 +355,7 @@ class EventSchema(Checked):
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write it as it is in a file, without what is as usual."""
+        """Serialise it as in a file, without default values."""
         written: dict[str, Any] = write(self)
         usual = {name for name in ("arrays", "origins", "aliases", "derive", "records") if not getattr(self, name)}
         usual |= set() if self.csv != PLAIN_CSV else {"csv"}
@@ -368,12 +368,12 @@ class EventSchema(Checked):
 
     @property
     def event_id(self) -> str:
-        """The field that identifies an event, in the data or made of them."""
+        """The field that identifies an event, in the data or generated."""
         return self.identity.field
 
     @property
     def with_written_ids(self) -> "EventSchema":
-        """The same of events whose ids have been made already, as those of tests are, which have no header line."""
+        """The same schema for events that already have their generated ids, as in tests, without CSV headers."""
         if not self.identity.is_made:
             return self
         without_header = self.csv.model_copy(update={"header": ()})
@@ -381,11 +381,11 @@ class EventSchema(Checked):
 
     @property
     def field_names(self) -> list[str]:
-        """All fields that are read: id, time, attributes, measures, arrays; none that is derived."""
+        """All fields that are read: id, time, attributes, measures, arrays; not derived ones."""
         return [name for name in self.all_fields if name not in self.derive]
 
     def read_for(self, names: Iterable[str]) -> set[str]:
-        """Return the fields that are read for some fields: those of which derived ones are made, in their place."""
+        """Return the fields to read for some fields, with derived ones replaced by their inputs."""
         needed = set(names)
         for name in reversed(self.derive):
             needed |= named_in(self.derive[name]) if name in needed else set()
@@ -393,26 +393,26 @@ class EventSchema(Checked):
 
     @property
     def all_fields(self) -> list[str]:
-        """All fields, also those that are derived."""
+        """All fields, including derived ones."""
         return [self.event_id, self.event_time.field, *self.other_fields]
 
     @property
     def all_names(self) -> list[str]:
-        """All names under which fields are read: their own, and those that they had before."""
+        """All names under which fields are read: the current and the earlier ones."""
         return [*self.field_names, *self.new_names]
 
     @property
     def other_fields(self) -> list[str]:
-        """All fields but for id and time, also those that are derived."""
+        """All fields except id and time, including derived ones."""
         return [*self.attributes, *self.measures, *self.arrays]
 
     @property
     def new_names(self) -> dict[str, str]:
-        """By each name that a field had before, its name."""
+        """The current name of a field by each of its earlier names."""
         return {alias: name for name, aliases in self.aliases.items() for alias in aliases}
 
     def names_in(self, then: "EventSchema") -> dict[str, str]:
-        """Return what each name that a field ever had stands for in another event schema, unless that is itself."""
+        """Return by each name, current or earlier, of a field its name in another event schema, if that differs."""
         names: dict[str, str] = {}
         for name in self.aliases:
             own = next((spelling for spelling in self.spellings(name) if spelling in then.field_names), name)
@@ -420,26 +420,26 @@ class EventSchema(Checked):
         return names
 
     def spellings(self, name: str) -> tuple[str, ...]:
-        """Return the name of a field, and those that it had before."""
+        """Return the current name of a field, and its earlier ones."""
         return (name, *self.aliases.get(name, ()))
 
     def newer_names(self, name: str) -> tuple[str, ...]:
-        """Return the names of the same field that count before one of them; none of what is called as it is now."""
+        """Return the names of the same field that take precedence over this one; empty for its current name."""
         spellings = self.spellings(self.new_names.get(name, name))
         return spellings[: spellings.index(name)]
 
     @property
     def id_names(self) -> list[str]:
-        """The fields of which an id follows, under all names that they had; none of one that follows of the row."""
+        """The fields that make up an id, under all their names; empty if ids are made from rows."""
         names = () if self.identity.row else self.identity.hash or (self.event_id,)
         return [spelling for name in names for spelling in self.spellings(name)]
 
     def declared(self, names: Iterable[str]) -> set[str]:
-        """Return the declared fields among names, also those under a name that they had before."""
+        """Return the declared fields among names, also by their earlier names."""
         return {self.new_names.get(name, name) for name in names}.intersection(self.field_names)
 
     def renamed(self, names: Mapping[str, str]) -> "EventSchema":
-        """Return the same under new names of fields, by the old ones."""
+        """Return the schema with fields renamed by `names` (old to new)."""
 
         def new(name: str) -> str:
             return names.get(name, name)
@@ -460,23 +460,23 @@ class EventSchema(Checked):
         )
 
     def is_time(self, name: str) -> bool:
-        """Return whether a name is that of the event time, or was it before."""
+        """Return whether a name is a current or earlier name of the event time."""
         return name in self.spellings(self.event_time.field)
 
     def holds_text(self, name: str) -> bool:
-        """Return whether a field holds text, or is an array of texts, so that true and false are no values of it."""
+        """Return whether a field holds text, or is an array of texts, so that true and false are not valid values."""
         kinds = (self.attributes.get(name), self.arrays.get(name))
         return name in self.spellings(self.event_id) or ("string" in kinds and not self.is_time(name))
 
     @property
     def beside_value(self) -> dict[str, str]:
-        """What does not lie in the value of a message, and where it lies instead."""
+        """The fields outside the value of a message, and their origins."""
         of_broker = {} if self.event_time.broker is None else {self.event_time.field: self.event_time.broker}
         return of_broker | self.origins
 
     @property
     def roles(self) -> dict[str, str]:
-        """What each field is, but for id and time, as text."""
+        """A description of each field, except id and time."""
         attributes = {name: f"a {kind} attribute" for name, kind in self.attributes.items()}
         arrays = {name: f"an array of {kind}" for name, kind in self.arrays.items()}
         measures = {name: f"a measure of scale {measure.scale}" for name, measure in self.measures.items()}
@@ -485,12 +485,12 @@ class EventSchema(Checked):
 
     @property
     def scales(self) -> dict[str, int]:
-        """The digits after the point that numbers have, by field; whole ones have none."""
+        """The digits after the point of numeric fields; whole numbers have none."""
         return _scales(self.attributes, self.measures)
 
     @property
     def largest_scale(self) -> int:
-        """The most digits after the point that any measure has."""
+        """The largest scale of any measure."""
         return max((measure.scale for measure in self.measures.values()), default=0)
 
 

@@ -1,6 +1,6 @@
-"""Lists the files of a source's folder, and opens them as text; the others are named with the reason.
+"""Lists the files of a source's folder, and opens them as text; reports the ignored ones with the reason.
 
-Names that begin with `_` or `.` are passed over: other programs mark incomplete files and files without data by them.
+Names that begin with `_` or `.` are ignored: other programs use them for incomplete files and files without data.
 """
 
 import io
@@ -23,35 +23,35 @@ from buckets.stores.store_path import StorePath
 
 FileFormat = Literal["json", "csv", "parquet"]
 _NO_DATA = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
-"""What Spark and others leave beside their files, which nobody expects to be read."""
+"""Files that Spark and others leave beside their data, which nobody expects to be read."""
 
 
 def plain_path(address: str) -> str:
-    """Return the path of a file from its address in Spark, a URI; of an object in a store as the code writes it."""
+    """Return the path of a file from its address in Spark, a URI; for an object in a store, as the code writes it."""
     parts = urlsplit(address)
     path = unquote(parts.path)
     return path if parts.scheme in ("", "file") else f"{parts.scheme}://{parts.netloc}{path}"
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder of this name is passed over."""
+    """Return whether a file or folder of this name is ignored."""
     return name.startswith(("_", ".")) or name.endswith("._COPYING_")
 
 
 def readable_files(folder: Path, subfolders: bool) -> Iterator[Path]:
-    """Yield all files of a source that are read; the source may be a single file."""
+    """Yield all files of a source to read; the source may be a single file."""
     return (path for path, _ in _readable(folder, subfolders))
 
 
 def modified_files(folder: Path, subfolders: bool) -> Iterator[tuple[Path, int | None]]:
-    """Yield all files of a source that are read, each with when it was modified, as `modified_ms` says it."""
+    """Yield all files of a source to read, each with its modification time as returned by `modified_ms`."""
     return ((path, modified_ms(path) if known is None else known) for path, known in _readable(folder, subfolders))
 
 
 def modified_ms(path: Path) -> int | None:
-    """Return when a file was modified, as Spark sees it, in ms since the epoch; None where it is gone.
+    """Return when a file was modified, as Spark sees it, in ms since the epoch; None if it is gone.
 
-    Of an object in a store it is the second: not all answers of a store say more.
+    For an object in a store, whole seconds: not all responses of a store are more precise.
     """
     try:
         return path.stat().st_mtime_ns // 1_000_000
@@ -60,7 +60,7 @@ def modified_ms(path: Path) -> int | None:
 
 
 def _readable(folder: Path, subfolders: bool) -> Iterator[tuple[Path, int | None]]:
-    """Yield all files that are read, each with when it was modified if that was learnt on the way."""
+    """Yield all files to read, each with its modification time if listing them gave it."""
     if folder.is_file():
         yield folder, None
     for where, folders, names in _walk(folder):
@@ -70,14 +70,14 @@ def _readable(folder: Path, subfolders: bool) -> Iterator[tuple[Path, int | None
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str], Iterable[str]]]:
-    """Yield each folder with the names in it; those of folders that the caller takes out are not walked."""
+    """Yield each folder with its names; folders that the caller removes are not visited."""
     if isinstance(folder, StorePath):
         return folder.walk()
     return ((Path(where), folders, names) for where, folders, names in os.walk(folder))
 
 
 def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
-    """Yield files and folders that are not read, with the reason; without what holds no data anyway."""
+    """Yield ignored files and folders with the reason, except those that never hold data."""
     for where, folders, names in _walk(folder):
         walked = [name for name in folders if subfolders and not is_hidden(name)]
         for name in [*folders, *names]:
@@ -99,9 +99,9 @@ def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
 def line_reader(
     kind: FileFormat, schema: EventSchema, header: list[str] | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a reader of lines, for columns `raw` (bytes), `source`, `source_order`, and `position` where it is known.
+    """Return a reader of lines, for columns `raw` (bytes), `source`, `source_order`, and `position` if known.
 
-    `header` has the fields of CSV lines where the header line is not among them.
+    `header` gives the fields of CSV lines if the header line is not among them.
     """
     if kind == "csv":
         written = schema.csv
@@ -113,20 +113,20 @@ def line_reader(
 
 
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".lz4": "lz4", ".zst": "zstd"}
-"""How a text file is compressed, by the ending of its name, as Spark reads it."""
+"""The compression of a text file by the ending of its name, as in Spark."""
 
 
 _REMEDY = "replace it by a whole file that may be read, or leave it out"
 
 
 def text_suffix(path: Path) -> str:
-    """Return the ending of a file's name that says what is in it: of `day.csv.gz` it is `.csv`."""
+    """Return the ending that names the format of a file: `.csv` for `day.csv.gz`."""
     return Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
 
 
 @contextmanager
 def open_text(path: Path, remedy: str = _REMEDY) -> Iterator[IO[bytes]]:
-    """Open a text file, compressed as the ending of its name says; `remedy` is for one that cannot be read."""
+    """Open a text file, decompressed as its ending says; an error if it cannot be read ends with `remedy`."""
     try:
         with path.open("rb") as file:
             kind = COMPRESSED.get(path.suffix)

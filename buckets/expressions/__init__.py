@@ -1,6 +1,6 @@
-"""Expressions over the fields of an event: read from SQL, typed, brought to one form, evaluated on columns.
+"""Expressions over the fields of an event: parsed from SQL, typed, normalised, and evaluated on columns.
 
-`expression` is the tree with its SQL and its one form, `parser` reads it, `wording` says it in English and checks its
-types, `evaluation` computes it with the arithmetic of `number_functions`, and `certainty` says what it may come to when
-some numbers are known by their bounds alone. Nothing of rules, files or Spark lives here.
+`expression` is the tree with its SQL and its normal form, `parser` reads it, `wording` puts it into English and checks
+its types, `evaluation` computes it with the arithmetic of `number_functions`, and `certainty` finds its possible
+results if only the bounds of some numbers are known. Rules, files and Spark do not belong here.
 """

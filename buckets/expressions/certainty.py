@@ -1,9 +1,9 @@
-"""What a condition can come to on one row, when of some values only bounds are known, or several truths.
+"""The possible results of a condition on one row, if some values are known only by bounds or as several truths.
 
     recent > 5 * usual      with recent in 900..1,000 and usual in 100..150, is true, since 900 > 750
 
-If one truth comes out, the condition has that truth whatever the exact values are. If several do, it may still have
-one alone: parts are taken for independent of each other. Of known values that truth comes out that `evaluation` finds.
+If one truth is returned, it holds for all exact values. If several are, the condition may still have only one, since
+its parts are treated as independent. For known values the result is that of `evaluation`.
 """
 
 import functools
@@ -42,7 +42,7 @@ from buckets.lists.index import ListsAt
 from buckets.lists.keys import joined_text
 from buckets.time_zone import local_ms
 
-Truths = frozenset[bool | None]  # What a condition may be: true, false, or NULL, which is unknown
+Truths = frozenset[bool | None]  # Possible truths of a condition: true, false, or NULL (unknown)
 
 
 Element = int | str | bool | None
@@ -54,30 +54,30 @@ Row = Mapping[str, Value]
 
 
 class _Row(NamedTuple):
-    """A row with the lists as they are at its time."""
+    """A row, and the lists at its time."""
 
     values: Row
     lists: ListsAt | None
 
 
 _Found = Any
-"""What an expression may be: an `Interval`, `Truths`, texts in a frozenset with None for NULL, an array, or None if it
-is surely NULL.
+"""Possible results of an expression: an `Interval`, `Truths`, a frozenset of texts with None for NULL, an array, or
+None if it is surely NULL.
 """
-_MOST_TEXTS: Final = 256  # Combinations of texts that are looked at
+_MOST_TEXTS: Final = 256  # Combinations of texts to try
 _UNKNOWN: Final[Truths] = frozenset([None])
 _INFINITY: Final = Decimal("Infinity")
 _ONLY: Final[dict[bool, Truths]] = {truth: frozenset([truth]) for truth in (False, True)}
 
 
 def possible_truths(expression: Expression, row: Row, lists: ListsAt | None = None) -> Truths:
-    """Return all truths, at least one, that a condition of checked kinds may be on one row, or more than that.
+    """Return all possible truths, at least one, of a condition with checked kinds on one row; may include others.
 
-    It surely holds on the row if `{True}` comes out, and surely does not if True is not in it. Lists, at the time of
-    the row, are only needed where the condition looks into one.
+    It surely holds on the row if the result is `{True}`, and surely does not if True is missing. Lists, at the time of
+    the row, are only needed if the condition looks into one.
 
     Raises:
-        ValueError: the bounds of a number are the wrong way round, or there is no truth that a field may be.
+        ValueError: the bounds of a number are reversed, or a field has no possible truth.
     """
     try:
         return _truths(expression, _Row(row, lists))
@@ -86,11 +86,11 @@ def possible_truths(expression: Expression, row: Row, lists: ListsAt | None = No
 
 
 class _TooManyTextsError(Exception):
-    """A condition may be about more texts than are looked at."""
+    """A condition depends on too many combinations of texts."""
 
 
 def possible_number(expression: Expression, row: Row, lists: ListsAt | None = None) -> Interval | None:
-    """Return between what bounds a value lies on one row; None where it is NULL, or no number."""
+    """Return the bounds of a value on one row; None if it is NULL, or not a number."""
     try:
         found = _value(expression, _Row(row, lists))
     except _TooManyTextsError:
@@ -146,7 +146,7 @@ def _junction(expression: Expression, row: _Row) -> Truths:
 
 @functools.cache
 def _joined(operator: str, first: Truths, second: Truths) -> Truths:
-    """Return what AND or OR may make of what two conditions may be."""
+    """Return the possible results of AND or OR, from those of two conditions."""
     decides = operator == "or"
     return frozenset(
         decides if decides in pair else (None if None in pair else not decides)
@@ -167,7 +167,7 @@ def _is_null(found: _Found) -> Truths:
 
 
 def _each(function: Callable[..., Any], *operands: frozenset[Any] | None) -> frozenset[Any] | None:
-    """Return what a function may make of what its operands may be; NULL of NULL."""
+    """Return the possible results of a function from those of its operands; NULL for NULL."""
     known = [operand for operand in operands if operand is not None]
     if len(known) < len(operands):
         return None
@@ -193,7 +193,7 @@ def _membership(expression: Expression, row: _Row) -> Truths:
 
 
 def _list_test(expression: Expression, row: _Row) -> _Found:
-    """Return what a list says of a key: texts, or fields of the event, which are known."""
+    """Return the possible results of a list test on a key: texts, or known fields of the event."""
     lists, name = row.lists, str(expression.value)
 
     def look_up(*parts: str) -> bool | str | None:
@@ -256,7 +256,7 @@ def _coalesce(expression: Expression, row: _Row) -> _Found:
 
 
 def _first_of(first: _Found, other: _Found) -> _Found:
-    """Return what something that may be NULL may be, with another value where it is."""
+    """Return the possible results of `coalesce`: the other value where the first is NULL."""
     if first is None or other is None:
         return other if first is None else first
     if isinstance(first, Interval):
@@ -265,7 +265,7 @@ def _first_of(first: _Found, other: _Found) -> _Found:
 
 
 def _any_of(possible: Iterable[_Found]) -> _Found:
-    """Return what something may be that is one of several."""
+    """Return the possible results of a value that is one of several."""
     values = list(possible)
     known = [value for value in values if value is not None]
     if not known:
@@ -305,7 +305,7 @@ def _greatest(expression: Expression, row: _Row) -> _Found:
 
 
 def _text_function(expression: Expression, row: _Row) -> _Found:
-    """Return what may come out of texts, and of values as they are written."""
+    """Return the possible results of a function of texts and of literal values."""
     operator = expression.operator
     found = [_value(operand, row) for operand in expression.operands]
     written = [frozenset([int(value.lower)]) if isinstance(value, Interval) else value for value in found]
@@ -321,7 +321,7 @@ def _hull(numbers: Iterable[Decimal | None]) -> _Found:
 
 
 def _computed(expression: Expression, row: _Row) -> _Found:
-    """Return what may come out of a function that is NULL if one of its operands is."""
+    """Return the possible results of a function that is NULL if an operand is."""
     operands = [_value(operand, row) for operand in expression.operands]
     return None if None in operands else _COMPUTE[expression.operator](*operands)
 
@@ -367,7 +367,7 @@ _COMPUTE: Final[dict[str, Callable[..., _Found]]] = {
     "sqrt": lambda number: rising(OF_NUMBERS["sqrt"], number, ZERO),
     "zscore": lambda x, mean, deviation: divide(subtract(x, mean), deviation),
 }
-"""What operators and functions make of operands of which none is NULL for sure."""
+"""The results of operators and functions on operands that are not surely NULL."""
 _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(("text", "number", "boolean"), lambda expression, row: _of_row(expression.value)),
     "field": _field,

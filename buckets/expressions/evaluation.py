@@ -1,4 +1,4 @@
-"""Evaluates expressions on columns, exactly, with SQL's three values.
+"""Evaluates expressions on columns, exactly, in SQL's three-valued logic.
 
 `number_functions` computes with the numbers, `text_functions` with the texts.
 """
@@ -47,10 +47,10 @@ _COMPARE: Final = {
 def matching(
     expression: Expression, columns: Mapping[str, Any], rows: int, lists: ListsAt | None = None
 ) -> pa.BooleanArray:
-    """Return the rows for which a condition, whose kinds have been checked, is true; not those for which it is unknown.
+    """Return the rows on which a condition with checked kinds is true, and not unknown.
 
     Columns are Arrow arrays of texts, booleans or timestamps, `Numbers`, or lists of texts, booleans or whole numbers.
-    Lists, as they are at the rows, are only needed where the condition looks into one.
+    Lists, as of the rows, are only needed if the condition looks into one.
     """
     found = _Evaluation(columns, rows, lists).value(expression)
     if isinstance(found, pa.Scalar):
@@ -61,9 +61,9 @@ def matching(
 def computed(
     expression: Expression, columns: Mapping[str, Any], rows: int, lists: ListsAt | None = None
 ) -> pa.Array | Numbers:
-    """Return what an expression is on each row; takes what `matching` takes.
+    """Return the value of an expression on each row; arguments as for `matching`.
 
-    Texts and conditions come out as Arrow arrays, NULL where they are unknown.
+    Texts and conditions are returned as Arrow arrays, NULL where they are unknown.
     """
     found = _Evaluation(columns, rows, lists).value(expression)
     if isinstance(found, Numbers):
@@ -77,7 +77,7 @@ class _Evaluation:
         self._columns, self._rows, self._lists = columns, rows, lists
 
     def value(self, expression: Expression) -> Any:
-        """Return any expression: `Numbers`, or an Arrow array or scalar; a condition is NULL where it is unknown."""
+        """Return the value of any expression: `Numbers`, or an Arrow array or scalar; an unknown condition is NULL."""
         operator, operands = expression.operator, expression.operands
         if operator == "field":
             return self._columns[str(expression.value)]
@@ -111,7 +111,7 @@ class _Evaluation:
         return self._comparison(expression)
 
     def _any_element(self, test: Expression) -> pa.BooleanArray:
-        """Return whether an element of an array passes a test: the OR of the tests of all, false of none."""
+        """Return whether any element of an array passes a test; false for an empty array."""
         name = str(test.operands[0].value)
         lists, elements = self._columns[name], self._columns[name].flatten()
         rows, is_number = rows_of_elements(lists), pa.types.is_integer(elements.type)
@@ -125,7 +125,7 @@ class _Evaluation:
         return pa.array(is_true, mask=(is_unknown & ~is_true) | is_missing)
 
     def _changed(self, expression: Expression) -> Any:
-        """Return texts that a function makes; from the second operand on all but those of concat are written out."""
+        """Return the texts that a function makes; operands after the first are literals, except for concat."""
         first, *others = expression.operands
         if expression.operator == "concat":
             return CHANGED_TEXTS["concat"](*map(self.value, expression.operands))
@@ -145,7 +145,7 @@ class _Evaluation:
         return chosen_value
 
     def _looked_up(self, test: Expression) -> Any:
-        """Return whether a list has keys, or which values it has of them."""
+        """Return whether a list contains keys, or its values for them."""
         assert self._lists is not None
         name, parts, key = str(test.value), len(test.key_parts), self._key(test.operands[0])
         if test.operator == "in_list":
@@ -153,7 +153,7 @@ class _Evaluation:
         return self._lists.values(name, parts, key, str(test.operands[1].value))
 
     def _key(self, expression: Expression) -> pa.Array:
-        """Return keys of a list as texts, one a row."""
+        """Return list keys as texts, one per row."""
         if expression.operator == "tuple":
             return joined([self._key(part) for part in expression.operands])
         found = self.value(expression)
@@ -193,7 +193,7 @@ class _Evaluation:
         return pc.if_else(first.is_valid(), found, pa.scalar(None, pa.bool_()))
 
     def _nullable(self, values: Any, valid: Flags) -> pa.BooleanArray:
-        """Return booleans, NULL where they are not valid."""
+        """Return booleans with NULL where they are not valid."""
         spread = self._spread(np.asarray(values, np.bool_))
         return pa.array(spread) if valid.all() else pa.array(spread, mask=~self._spread(valid))
 
@@ -202,7 +202,7 @@ class _Evaluation:
 
 
 def part_of_time(operator: str, time: Any) -> Any:
-    """Return a part of Arrow timestamps: a number, of weekdays 1 for Sunday as in Spark, or the date in ISO 8601."""
+    """Return a part of Arrow timestamps: a number (weekdays from 1 for Sunday, as in Spark), or the ISO 8601 date."""
     if operator == "date":
         return pc.cast(pc.cast(time, pa.date32()), pa.string())
     if operator == "dayofweek":
@@ -216,7 +216,7 @@ def _part_of_times(operator: str, times: Any) -> Any:
 
 
 def _on_clock(times: pa.TimestampArray, zone: str) -> pa.TimestampArray:
-    """Return what clocks of a zone show at instants in ms, as timestamps without a zone."""
+    """Return the local times of a zone at instants in ms, as timestamps without a zone."""
     instants_ms = pc.cast(times, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     missing = times.is_null().to_numpy(zero_copy_only=False)
     return pa.array(local_ms(instants_ms, zone), mask=missing).cast(pa.timestamp("ms"))
@@ -260,4 +260,4 @@ _OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
     "length": lambda texts: _from_arrow(pc.utf8_length(texts)),
     "not": pc.invert,
 }
-"""What operators and functions make of the values of their operands, whatever expressions these are."""
+"""The results of operators and functions on the values of their operands, whatever expressions these are."""

@@ -1,4 +1,4 @@
-"""An expression as a tree; its SQL, which reads back as the same tree; and one form for what says the same."""
+"""An expression as a tree; its SQL, which parses back to the same tree; and a normal form of equivalent expressions."""
 
 import functools
 import operator
@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from buckets.printable import short_line
 
 Kind = Literal["text", "number", "boolean", "time", "texts", "numbers", "booleans"]
-"""What a value is: `time` is an instant, or an instant as it is in a time zone; the last three are arrays."""
+"""The kind of a value: `time` is an instant, or an instant in a time zone; the last three are arrays."""
 ELEMENT_KINDS: Final[Mapping[Kind, Kind]] = {"texts": "text", "numbers": "number", "booleans": "boolean"}
-"""By the kind of an array, that of its elements."""
+"""By the kind of an array, the kind of its elements."""
 ELEMENTS: Final = "[]"  # Stands in the name of an array, and of nothing else, behind that of the list
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -29,7 +29,7 @@ NUMBER_FUNCTIONS: Final = {
     "ratio": ("a", "b"),
     "zscore": ("x", "mean", "deviation"),
 }
-"""What functions that Spark does not have are given: numbers, of which they make a number."""
+"""Functions that Spark lacks, from numbers to a number."""
 TIME_PARTS: Final[Mapping[str, tuple[int, int] | None]] = {
     "date": None,
     "day": (1, 31),
@@ -39,7 +39,7 @@ TIME_PARTS: Final[Mapping[str, tuple[int, int] | None]] = {
     "month": (1, 12),
     "year": (0, 10_000),
 }
-"""By functions of a time, the least and the greatest number that they give; `date` gives a text."""
+"""By function of a time, its least and greatest result; `date` returns a text."""
 FUNCTIONS: Final = (
     *("abs", "array_size", "coalesce", "concat", *TIME_PARTS, "geo_speed_kmh", "greatest", "jaro_winkler", "least"),
     *("length", "levenshtein", "ln", "lower", "ratio", "replace", "round", "split_part", "sqrt", "substring", "trim"),
@@ -49,17 +49,17 @@ FUNCTIONS: Final = (
 
 LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)  # How a list may be called
 RULES_LIST: Final = "rules."
-"""With this begins the name of a list that rules write, as in `payerId IN LIST rules.blocked`."""
+"""Prefix of the name of a list that rules write, as in `payerId IN LIST rules.blocked`."""
 PATTERN_TESTS: Final = {"like": "LIKE", "ilike": "ILIKE", "regexp": "REGEXP"}  # Of a text, each with its word in SQL
 TESTS: Final = ("in", *PATTERN_TESTS, "is_null", "in_list")
-"""Conditions on one value, in which SQL and English have the NOT before their last word."""
+"""Conditions on one value, where SQL and English put NOT before the last word."""
 ELEMENT_TESTS: Final = ("in", *PATTERN_TESTS, "in_list")
-"""What an array passes if one of its elements does; such a test is the OR of the tests of its elements."""
-LIST_TESTS: Final = ("in_list", "lookup")  # What looks into a list: whether it has a key, and which value it has of one
+"""Tests that an array passes if one of its elements does: the OR of the tests of its elements."""
+LIST_TESTS: Final = ("in_list", "lookup")  # List tests: whether a list has a key, and its value for a key
 
 
 class ExpressionError(ValueError):
-    """What is wrong with an expression, and at which letter of its text that begins.
+    """A fault of an expression, and its place in the text.
 
     Attributes:
         reason: in one line.
@@ -71,7 +71,7 @@ class ExpressionError(ValueError):
         self.reason, self.at = reason, at
 
     def located(self, text: str) -> str:
-        """Return the reason, preceded by column, and line where the text has several."""
+        """Return the reason after its column, and after its line if the text has several."""
         before = text[: self.at]
         line, column = before.count("\n") + 1, self.at - (before.rfind("\n") + 1) + 1
         location = f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"
@@ -111,32 +111,32 @@ class Expression:
 
     @property
     def otherwise(self) -> tuple["Expression", ...]:
-        """What a `case` is where none of its conditions is true; nothing if that is NULL."""
+        """The value of a `case` if none of its conditions is true; empty if that is NULL."""
         return self.operands[2 * len(self.cases) :]
 
     @property
     def key_parts(self) -> tuple["Expression", ...]:
-        """The parts of the key of what looks into a list."""
+        """The parts of the key of a list test."""
         key = self.operands[0]
         return key.operands if key.operator == "tuple" else (key,)
 
     @property
     def is_literal(self) -> bool:
-        """Whether it is a value as it is written."""
+        """Whether it is a literal value."""
         return self.operator in ("text", "number", "boolean")
 
     def parts(self) -> Iterator["Expression"]:
-        """Yield it and all that is in it, each before what is in that."""
+        """Yield the expression and all its descendants, parents first."""
         yield self
         for operand in self.operands:
             yield from operand.parts()
 
     def fields(self) -> Iterator[str]:
-        """Return the fields in it, as often as they stand there."""
+        """Return the fields in it, with repetitions."""
         return (str(part.value) for part in self.parts() if part.operator == "field")
 
     def list_tests(self) -> Iterator["Expression"]:
-        """Return its parts that look into a list."""
+        """Return its subexpressions that look into a list."""
         return (part for part in self.parts() if part.operator in LIST_TESTS)
 
 
@@ -144,12 +144,12 @@ WEEKEND: Final = tuple(Expression("number", value=Decimal(day)) for day in (1, 7
 
 
 def conjuncts(condition: Expression) -> list[Expression]:
-    """Return the parts that all have to be true."""
+    """Return the parts that AND joins."""
     return _chain(condition, "and")
 
 
 def fault(of: Expression, reason: str) -> ExpressionError:
-    """Return what is wrong with an expression, at the letter where it begins."""
+    """Return an error at the place where an expression begins in its text."""
     return ExpressionError(reason, of.at)
 
 
@@ -159,7 +159,7 @@ def is_array(name: str) -> bool:
 
 
 def digits_after_point(number: Decimal) -> int:
-    """Return how many digits a finite number has after its point, as it is written."""
+    """Return the number of digits after the point of a finite number as written."""
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
     return max(-exponent, 0)
@@ -178,14 +178,14 @@ _ATOM = 9
 
 
 def to_sql(expression: Expression) -> str:
-    """Return an expression as SQL; of equal expressions, the same text."""
+    """Return an expression as SQL, the same text for equal expressions."""
     return _written(expression)[0]
 
 
 @functools.cache
 def _keywords() -> frozenset[str]:
-    """Return words that mean something to SQL, so that a field of that name needs backticks."""
-    import sqlglot  # takes long to import, and few texts have names
+    """Return SQL keywords, which need backticks as names of fields."""
+    import sqlglot  # slow to import, and few texts have names
 
     dialect = sqlglot.Dialect.get_or_raise(DIALECT)
     parser = dialect.parser_class
@@ -203,16 +203,16 @@ _ESCAPES = str.maketrans({"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t
 
 
 def quoted_text(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Return a text as an SQL literal."""
     return f"'{text.translate(_ESCAPES)}'"
 
 
 THIS: Final = "this."
-"""Stands before a field of the event itself in the filter of a feature; others are those of events in its window."""
+"""Prefix of a field of the event itself in the filter of a feature; other fields belong to events in its window."""
 
 
 def quoted_name(name: str) -> str:
-    """Return the name of a field in SQL: as it is, or in backticks where it is no plain word."""
+    """Return the name of a field in SQL, in backticks unless it is a plain word."""
     if name.startswith(THIS):
         return THIS + quoted_name(name.removeprefix(THIS))
     if _PLAIN_NAME.fullmatch(name) and name.upper() not in _keywords():
@@ -230,7 +230,7 @@ def _literal(expression: Expression) -> str:
 
 
 def _written(expression: Expression) -> tuple[str, int]:
-    """SQL, and how firmly its parts hold together."""
+    """Return the SQL of an expression, and its precedence."""
     operator, operands = expression.operator, expression.operands
     if operator == "not" and operands[0].operator in TESTS:
         return _test_of_one(operands[0], "NOT "), _BINDING["in"]
@@ -269,7 +269,7 @@ def _with_operator(expression: Expression, binding: int) -> str:
 
 
 def _test_of_one(expression: Expression, negation: str) -> str:
-    """IN, LIKE or IS NULL, with NOT where it is read best."""
+    """Return the SQL of IN, LIKE or IS NULL, with NOT where it reads best."""
     first, *members = expression.operands
     tested = _inside(first, _BINDING["in"] + 1)
     if expression.operator == "is_null":
@@ -291,7 +291,7 @@ _MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def normalise(expression: Expression, is_negated: bool = False) -> Expression:
-    """Return a condition, or what is true where it is false, in its one form."""
+    """Return the normal form of a condition, or of its negation."""
     operator, operands = expression.operator, expression.operands
     if operator == "not":
         return normalise(operands[0], not is_negated)
@@ -331,14 +331,14 @@ def _value(expression: Expression) -> Expression:
 
 
 def _chain(expression: Expression, operator: str) -> list[Expression]:
-    """Return what an operator joins, however it is put into brackets; sums and products are exact."""
+    """Return the operands of a chain of one operator, however bracketed; sums and products are exact."""
     if expression.operator != operator:
         return [expression]
     return [each for operand in expression.operands for each in _chain(operand, operator)]
 
 
 def _order(expression: Expression) -> tuple[bool, str]:
-    """Return literals after all else, then by text."""
+    """Return a sort key: literals last, otherwise by text."""
     return expression.is_literal, to_sql(expression)
 
 
@@ -346,7 +346,7 @@ def _comparison(expression: Expression, is_negated: bool) -> Expression:
     first, second = map(_value, expression.operands)
     operator = _OPPOSITE[expression.operator] if is_negated else expression.operator
     if operator == "!=" and "boolean" in (first.operator, second.operator):
-        # What is not true is false.
+        # Anything but true is false.
         operator, first, second = "=", *_one_opposite(first, second)
     if _order(second) < _order(first):
         first, second, operator = second, first, _MIRRORED[operator]
@@ -354,7 +354,7 @@ def _comparison(expression: Expression, is_negated: bool) -> Expression:
 
 
 def _one_opposite(first: Expression, second: Expression) -> tuple[Expression, Expression]:
-    """Return two conditions, the one that is written as a value turned round."""
+    """Return two conditions, one of them a literal, with the literal negated."""
     if second.operator == "boolean":
         return first, Expression("boolean", value=not second.value)
     return Expression("boolean", value=not first.value), second
@@ -377,7 +377,7 @@ def _joined(operator: str, parts: list[Expression], at: int) -> Expression:
 
 
 def _merged(parts: list[Expression], is_negated: bool) -> list[Expression]:
-    """Return equalities of one thing with literals as one IN; for what AND joins, the opposites as one NOT IN."""
+    """Merge equalities of one operand with literals into one IN; under AND, inequalities into one NOT IN."""
     members: dict[Expression, list[Expression]] = {}
     others: list[Expression] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""Exact arithmetic on columns of decimals, and the functions of numbers that SQL does not have.
+"""Exact arithmetic on columns of decimals, and functions of numbers that SQL lacks.
 
 `ratio(a, b)`
     a / b.
@@ -50,7 +50,7 @@ class Numbers:
         return self.scaled.ndim == 0 and bool(self.valid.all())
 
     def rows(self, chosen: Any) -> "Numbers":
-        """Return some of the rows, chosen as numpy chooses elements of an array."""
+        """Return some of the rows, selected by a numpy index."""
         return replace(self, scaled=self.scaled[chosen], valid=self.valid[chosen])
 
 
@@ -62,14 +62,14 @@ def numbers(column: pa.Array, scale: int) -> Numbers:
 
 
 def plain_text(number: Decimal) -> str:
-    """Return a number as lists have it for a key: no exponent, no zeros at its end."""
+    """Return a number as text for a list key: no exponent, no trailing zeros."""
     written = format(number, "f")
     written = written.rstrip("0").rstrip(".") if "." in written else written
     return "0" if written == "-0" else written
 
 
 def texts_of(number: Numbers) -> pa.Array:
-    """Return numbers that are not constant as `plain_text`, each different one written once."""
+    """Return numbers (not a constant) as `plain_text`, converting each distinct one once."""
     coded = pa.array(number.scaled, mask=~number.valid).dictionary_encode()
     texts = [plain_text(Decimal(scaled).scaleb(-number.scale)) for scaled in coded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(coded.indices)
@@ -85,7 +85,7 @@ def constant(value: Decimal) -> Numbers:
 
 
 def sized(values: Any, largest: int) -> npt.NDArray[Any]:
-    """Return integers as an array with room for `largest`; of one alone numpy makes a Python integer."""
+    """Return integers as an array with room for `largest`; numpy turns a single one into a Python integer."""
     return np.asarray(values, np.int64 if largest <= INT64_MAX else object)
 
 
@@ -105,7 +105,7 @@ def at_scale(number: Numbers, scale: int) -> Numbers:
 
 
 def compared(operator: str, first: Numbers, second: Numbers) -> Any:
-    """Return the rows for which a comparison is true, whether or not they are NULL."""
+    """Return the rows for which a comparison of the stored values is true, ignoring NULL."""
     if second.is_constant and second.scale > first.scale:
         return compared_with_limits(operator, first, second)
     scale = max(first.scale, second.scale)
@@ -114,10 +114,10 @@ def compared(operator: str, first: Numbers, second: Numbers) -> Any:
 
 
 def compared_with_limits(operator: str, numbers: Numbers, limits: Numbers) -> Any:
-    """Compare numbers with limits on their own grid: with the number below a limit that lies between two, or above it.
+    """Compare numbers with limits at their own scale; a limit between two numbers becomes the lower or upper one.
 
-    No limit is NULL; there is one for all numbers `(rows,)`, or several, `(limits, 1)`: bool `(rows,)` or `(limits,
-    rows)`.
+    Limits are never NULL; with one limit for all numbers, `(rows,)`, the result is bool `(rows,)`, with several,
+    `(limits, 1)`, it is `(limits, rows)`.
     """
     if limits.scale <= numbers.scale:
         return COMPARISONS[operator](numbers.scaled, at_scale(limits, numbers.scale).scaled)
@@ -134,7 +134,7 @@ def compared_with_limits(operator: str, numbers: Numbers, limits: Numbers) -> An
 
 
 def on_grid(members: Sequence[Expression], scale: int) -> list[int]:
-    """Return the scaled values of those literals that a number with so many digits after the point can have."""
+    """Return the scaled values of those literals that a number of this scale can equal."""
     wanted = []
     for member in members:
         assert isinstance(member.value, Decimal)
@@ -147,7 +147,7 @@ def on_grid(members: Sequence[Expression], scale: int) -> list[int]:
 
 
 def arithmetic(operator: str, first: Numbers, second: Numbers) -> Numbers:
-    """Return what an operator of arithmetic makes of two numbers."""
+    """Return the result of an arithmetic operator on two numbers."""
     valid = first.valid & second.valid
     if operator == "*":
         largest = first.largest * second.largest
@@ -165,7 +165,7 @@ def arithmetic(operator: str, first: Numbers, second: Numbers) -> Numbers:
 
 
 def _divided(first: Numbers, second: Numbers, valid: Flags) -> tuple[Any, Any, Flags]:
-    """Return what is divided and what it is divided by, as Python integers; NULL where that is zero."""
+    """Return dividend and divisor as Python integers; NULL where the divisor is zero."""
     is_zero = np.asarray(second.scaled == 0, np.bool_)
     divisor = np.where(is_zero, 1, second.scaled.astype(object))
     return first.scaled.astype(object), np.asarray(divisor, object), valid & ~is_zero
@@ -181,7 +181,7 @@ def _quotient(first: Numbers, second: Numbers, valid: Flags) -> Numbers:
 
 
 def _remainder(first: Numbers, second: Numbers, valid: Flags) -> Numbers:
-    """Return what a division towards zero leaves; it has the sign of what is divided."""
+    """Return the remainder of a division towards zero; it has the sign of the dividend."""
     dividend, divisor, valid = _divided(first, second, valid)
     signed = np.frompyfunc(lambda number, by: abs(number) % abs(by) * (1 if number > 0 else -1), 2, 1)(
         dividend, divisor
@@ -190,7 +190,7 @@ def _remainder(first: Numbers, second: Numbers, valid: Flags) -> Numbers:
 
 
 def first_where(conditions: Sequence[Flags], found: Sequence[Numbers]) -> Numbers:
-    """Return the first of several numbers whose condition, `(rows,)` or `()`, is true; NULL where none is."""
+    """Return the first number whose condition, `(rows,)` or `()`, is true; NULL if none is."""
     scale = max(number.scale for number in found)
     largest = max(number.largest * 10 ** (scale - number.scale) for number in found)
     scaled, valid, is_chosen = sized(0, largest), np.asarray(False), np.asarray(False)
@@ -202,7 +202,7 @@ def first_where(conditions: Sequence[Flags], found: Sequence[Numbers]) -> Number
 
 
 def greatest(found: Sequence[Numbers], least: bool = False) -> Numbers:
-    """Return the greatest, or the least, of those numbers that are not NULL."""
+    """Return the greatest, or with `least` the least, of the numbers that are not NULL."""
     best, *others = found
     for other in others:
         is_better = other.valid & (~best.valid | compared("<" if least else ">", other, best))
@@ -211,7 +211,7 @@ def greatest(found: Sequence[Numbers], least: bool = False) -> Numbers:
 
 
 def rounded(number: Numbers, digits: int = 0) -> Numbers:
-    """Round numbers to so many digits after the point, or zeros before it; a tie goes away from 0."""
+    """Round numbers to `digits` after the point, or before it if negative; ties go away from 0."""
     if digits >= number.scale:
         return number
     unit, zeros = 10 ** (number.scale - digits), 10 ** max(-digits, 0)
@@ -223,14 +223,14 @@ def rounded(number: Numbers, digits: int = 0) -> Numbers:
 
 
 def _of_positive(number: Numbers, least: int, compute: Callable[[int], int], largest: int) -> Numbers:
-    """Return what a function makes of scaled numbers from the least on; NULL of others."""
+    """Return a function of scaled numbers from `least` on; NULL for smaller ones."""
     valid = number.valid & np.asarray(number.scaled >= least, np.bool_)
     found = np.frompyfunc(lambda scaled: compute(int(scaled)), 1, 1)(np.where(valid, number.scaled, 1))
     return Numbers(np.asarray(found, object), QUOTIENT_DIGITS, max(largest, INT64_MAX + 1), valid)
 
 
 def _root(number: Numbers) -> Numbers:
-    """Return the nearest number to each root: half of the whole root of four times the number, rounded."""
+    """Return each square root, rounded: half of the integer root of four times the number."""
     power = 2 * QUOTIENT_DIGITS - number.scale
 
     def root(scaled: int) -> int:
@@ -252,7 +252,7 @@ def _logarithm(number: Numbers) -> Numbers:
 
 
 def _with_sign(change: Callable[[npt.NDArray[Any]], Any], number: Numbers) -> Numbers:
-    """Return numbers as far from zero as others, on the side to which a function of numpy takes them."""
+    """Change the signs of numbers by a function of numpy, such as negation."""
     return replace(number, scaled=sized(change(as_wide(number, number.largest)), number.largest))
 
 
@@ -262,7 +262,7 @@ _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inex
 
 
 class Interval(NamedTuple):
-    """A number of which bounds are known."""
+    """A number between known bounds."""
 
     lower: Decimal  # the least that it may be; minus infinity where there is no bound
     upper: Decimal  # the most that it may be; infinity where there is no bound
@@ -270,28 +270,28 @@ class Interval(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether there is one number that it may be."""
+        """Whether it can be only one number."""
         return self.lower == self.upper
 
 
 def point(number: Decimal | int) -> Interval:
-    """Return a number that is known."""
+    """Return a known number as an interval."""
     exact = Decimal(number)
     return Interval(exact, exact)
 
 
 def scaled_down(number: int, digits: int) -> Decimal:
-    """Return an integer with so many of its digits after the point, all of them kept."""
+    """Return an integer shifted by `digits` decimal places, keeping all its digits."""
     return _EXACT.scaleb(Decimal(number), -digits)
 
 
 def negated(number: Interval) -> Interval:
-    """Return the number with the other sign."""
+    """Return the number with its sign changed."""
     return Interval(number.upper.copy_negate(), number.lower.copy_negate(), number.may_be_null)
 
 
 def absolute(number: Interval) -> Interval:
-    """Return the number without its sign."""
+    """Return the absolute value."""
     if number.lower >= 0:
         return number
     opposite = negated(number)
@@ -325,7 +325,7 @@ def multiply(first: Interval, second: Interval) -> Interval:
 
 
 def divide(first: Interval, second: Interval) -> Interval | None:
-    """Return the quotient; None where it is surely NULL."""
+    """Return the quotient; None if it is surely NULL."""
     if second.lower == second.upper == 0:
         return None
     quotients = [quotient for number in (first.lower, first.upper) for quotient in _quotients(number, second)]
@@ -334,7 +334,7 @@ def divide(first: Interval, second: Interval) -> Interval | None:
 
 
 def _quotients(number: Decimal, divisor: Interval) -> Iterator[Decimal]:
-    """Yield the ends of what a number becomes, divided by the negative part of an interval, and by the positive one."""
+    """Yield the bounds of the quotient by the negative part of an interval, and by the positive part."""
     parts = ((divisor.lower, min(divisor.upper, ZERO), True), (max(divisor.lower, ZERO), divisor.upper, False))
     for lower, upper, is_negative in parts:
         if lower > upper or lower == upper == 0:
@@ -357,23 +357,23 @@ def _rounded_quotient(number: Decimal, divisor: Decimal) -> Decimal:
 
 
 def remainder(first: Interval, second: Interval) -> Interval | None:
-    """Return what a division towards zero leaves; None where it is surely NULL."""
+    """Return the remainder of a division towards zero; None if it is surely NULL."""
     may_be_null = first.may_be_null or second.may_be_null
     if second.lower == second.upper == 0:
         return None
     if first.is_exact and second.is_exact:
         rest = _EXACT.remainder(first.lower, second.lower)
         return Interval(rest, rest, may_be_null)
-    # It has the sign of what is divided, and is no further from zero than either.
+    # It has the dividend's sign, and is no further from zero than either operand.
     most = min(_furthest(first), _furthest(second))
     lower, upper = (most.copy_negate() if first.lower < 0 else ZERO), (most if first.upper > 0 else ZERO)
     return Interval(lower, upper, may_be_null or second.lower <= 0 <= second.upper)
 
 
 def rising(function: Callable[[Numbers], Numbers], number: Interval, least: Decimal | None = None) -> Interval | None:
-    """Return what a function that never falls makes of a number; None where it is surely NULL.
+    """Apply a function that never falls; None if the result is surely NULL.
 
-    One that is NULL of small numbers begins at `least`.
+    A function that is NULL for small numbers is defined from `least` on.
     """
     lower, upper = (_exactly(function, end) for end in (number.lower, number.upper))
     if upper is None:
@@ -423,7 +423,7 @@ def distance_km(
 
 
 def _sine(degrees: Any) -> Any:
-    """Return the sine of -90 to 90 degrees, by its series."""
+    """Return the sine of angles from -90 to 90 degrees, by its series."""
     angle = degrees * (math.pi / 180)
     square, found = angle * angle, np.zeros_like(angle)
     for power in range(21, 0, -2):
@@ -432,7 +432,7 @@ def _sine(degrees: Any) -> Any:
 
 
 def _angle(opposite: Any, adjacent: Any) -> Any:
-    """Return the angle, in radians, between the longest side of a triangle with a right angle and the adjacent one."""
+    """Return the angle, in radians, between the hypotenuse of a right triangle and the adjacent side."""
     tangent = np.minimum(opposite, adjacent) / np.maximum(opposite, adjacent)
     for _ in range(_HALVINGS):
         tangent = tangent / (1 + np.sqrt(1 + tangent * tangent))
@@ -487,13 +487,13 @@ def _within(number: Numbers, most: int) -> Numbers:
 
 
 def _up_to(degrees: int, angle: Numbers) -> Numbers:
-    """Return what an angle of either sign lacks of so many degrees."""
+    """Return the supplement of an angle's absolute value to `degrees`."""
     most = degrees * 10**angle.scale
     return Numbers(sized(most - np.abs(as_wide(angle, most)), most), angle.scale, most, angle.valid)
 
 
 def _doubles(number: Numbers) -> npt.NDArray[np.float64]:
-    """Return the nearest double to each number; infinity for what is beyond all of them."""
+    """Return the double nearest to each number; infinity if out of range."""
     scaled, scale = number.scaled, number.scale
     is_small = scaled.dtype != object and bool(np.all((scaled <= _EXACT_INTEGERS) & (scaled >= -_EXACT_INTEGERS)))
     if is_small and scale <= _EXACT_POWERS:
@@ -518,4 +518,4 @@ OF_NUMBERS: Final[dict[str, Callable[..., Numbers]]] = {
     "sqrt": _root,
     "zscore": lambda x, mean, deviation: arithmetic("/", arithmetic("-", x, mean), deviation),
 }
-"""By operators and functions that are given numbers, what they make of them, for any numbers that there can be."""
+"""By operator or function of numbers, its result on intervals."""

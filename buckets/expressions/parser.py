@@ -1,4 +1,4 @@
-"""Reads expressions from SQL in the dialect of Spark: sqlglot parses, and a list says which nodes are allowed."""
+"""Parses expressions in Spark's dialect of SQL: sqlglot parses, and a list defines the allowed nodes."""
 
 import functools
 import logging
@@ -39,15 +39,15 @@ from buckets.validation import VARIABLE
 LONGEST_TEXT: Final = 10_000  # Characters of the longest expression that is read
 LONGEST_NUMBER: Final = 64
 LONGEST_PATTERN: Final = 250  # Characters of a pattern, with which the time that LIKE and REGEXP take grows
-DEEPEST: Final = 50  # How many operators may stand inside each other
+DEEPEST: Final = 50  # The deepest nesting of operators
 MOST_DIGITS: Final = 38  # Before the point of a number, and after it
-# It warns of words that it takes for commands, which are refused here.
+# It warns of words that look like commands, which are refused here.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _WORD = re.compile(r"\w+")
 _LIST = re.compile(r"\w+(\[\d{1,5}\])*")
 _INDEX = re.compile(r"\d{1,5}")
 _LIST_MARK = "\0list "
-"""Begins what stands in the brackets of `IN (…)`, as which sqlglot is given `IN LIST name`; no field begins so."""
+"""Prefix, in the brackets of `IN (…)`, of a list for which `IN LIST name` was rewritten; no field begins so."""
 _BINARY: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
@@ -65,7 +65,7 @@ _JOINING: dict[type[exp.Expr], str] = {exp.And: "and", exp.Or: "or", exp.DPipe: 
 _COMPARED = tuple(kind for kind, operator in _BINARY.items() if operator in COMPARISONS)
 _PATTERNS: dict[type[exp.Expr], str] = {exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "regexp"}
 _CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, *_PATTERNS, exp.Not)
-"""In `a = b LIKE c` Spark compares first, and others do not."""
+"""In `a = b LIKE c` Spark compares first; other databases do not."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Abs: "abs",
     exp.ArraySize: "array_size",
@@ -94,7 +94,7 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Year: "year",
 }
 _PARTS: Final = ("expression", "start", "length", "delimiter", "part_index", "replacement", "decimals")
-"""What sqlglot calls operands of functions beside `this` and `expressions`, in the order of each function."""
+"""Names in sqlglot of a function's operands besides `this` and `expressions`, in order."""
 _LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^\\'\"nrt%_])", re.DOTALL)
 _ALLOWED = (
     f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, {', '.join(PATTERN_TESTS.values())}, IS NULL, CASE, "
@@ -104,7 +104,7 @@ _ALLOWED = (
 
 @functools.lru_cache(maxsize=65_536)
 def parse_expression(text: str) -> Expression:
-    """Read an expression; ExpressionError if it is no SQL, or uses what is not allowed here."""
+    """Parse an expression; ExpressionError if it is not SQL, or uses something that is not allowed here."""
     if len(text) > LONGEST_TEXT:
         message = f"has {len(text):,} characters, and at most {LONGEST_TEXT:,} are read; write it in several rules"
         raise ExpressionError(message, LONGEST_TEXT)
@@ -132,7 +132,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def _check_tokens(tokens: list[Token], text: str) -> None:
-    """See that there is nothing of other languages, and that all brackets are closed."""
+    """Refuse syntax of other languages, and unbalanced brackets."""
     opened: list[int] = []
     for token in tokens:
         if token.token_type == TokenType.DAMP:
@@ -155,7 +155,7 @@ def _check_tokens(tokens: list[Token], text: str) -> None:
 
 
 def _dates_as_calls(tokens: list[Token]) -> list[Token]:
-    """Return tokens with `to_date(` for `date(`, of which sqlglot makes a CAST without what is too much."""
+    """Replace `date(` by `to_date(` in tokens, since sqlglot turns the former into a CAST and drops extra arguments."""
     return [
         Token(TokenType.VAR, "to_date", token.line, token.col, token.start, token.end)
         if token.token_type == TokenType.DATE and then is not None and then.token_type == TokenType.L_PAREN
@@ -165,7 +165,7 @@ def _dates_as_calls(tokens: list[Token]) -> list[Token]:
 
 
 def _lists_as_names(tokens: list[Token]) -> list[Token]:
-    """Return tokens with the `[]` or `[0]` behind the name of a list, which is no SQL, as a part of the name."""
+    """Merge the `[]` or `[0]` after the name of a list, which is not SQL, into the name."""
     joined: list[Token] = []
     rest = iter(tokens)
     for token in rest:
@@ -185,7 +185,7 @@ def _lists_as_names(tokens: list[Token]) -> list[Token]:
 
 
 def _lists_in_brackets(tokens: list[Token], text: str) -> list[Token]:
-    """Return tokens with `IN (name)` for `IN LIST name`, which is no SQL, the name marked as that of a list."""
+    """Rewrite `IN LIST name`, which is not SQL, to `IN (name)`, with the name marked as a list."""
     bracketed: list[Token] = []
     rest = iter(tokens)
     for token in rest:
@@ -226,7 +226,7 @@ def _too_deep(at: int) -> ExpressionError:
 
 
 def _place(node: exp.Expr) -> int:
-    """Return the letter at which a node begins: that of the first of its parts that knows."""
+    """Return the index of the first letter of a node, from the first of its parts that knows it."""
     return min((part.meta["start"] for part in node.walk() if "start" in part.meta), default=0)
 
 
@@ -279,7 +279,7 @@ class _Reader:
         raise self._refused(node)
 
     def _only(self, node: exp.Expr, *known: str) -> None:
-        """Refuse what a node says beyond what is understood here."""
+        """Refuse any property of a node that is not understood here."""
         for name, value in node.args.items():
             if value not in (None, False, []) and name not in known:
                 raise self._refused(node)
@@ -410,7 +410,7 @@ class _Reader:
         parts = node.parts if isinstance(node, exp.Column) else []
         if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
             raise self._refused(node)
-        # A name with points is the path to a field inside of objects.
+        # A name with points is the path to a nested field.
         return Expression("field", value=".".join(str(part.this) for part in parts), at=_place(node))
 
     def _negate(self, node: exp.Expr, depth: int) -> Expression:
@@ -477,5 +477,5 @@ class _Reader:
 
 
 def plain(number: Decimal) -> Decimal:
-    """Return a number in the one form that it has: no exponent, no zeros at its end, no negative zero."""
+    """Return a number in its normal form: no exponent, no trailing zeros, no negative zero."""
     return Decimal(plain_text(number))

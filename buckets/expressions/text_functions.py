@@ -28,22 +28,22 @@ TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
     "upper": str.upper,
     "trim": lambda text: text.strip(" "),
 }
-"""Python's, which knows letters that become two, as Spark does; Arrow does not."""
+"""Python's functions, which handle letters that become two, as in Spark; Arrow does not."""
 _WILD: Final = {"%": ".*", "_": "."}
 
 
 def match(operator: str, texts: pa.Array | pa.Scalar, pattern: str) -> pa.BooleanArray | pa.BooleanScalar:
-    """Return which texts pass a test of `PATTERN_TESTS`; NULL of NULL."""
+    """Return which texts pass a test of `PATTERN_TESTS`; NULL for NULL."""
     if operator == "regexp":
         return pc.match_substring_regex(texts, pattern)
     return match_like(texts, pattern) if operator == "like" else match_like(_changed(texts, str.lower), pattern.lower())
 
 
 def match_like(texts: pa.Array | pa.Scalar, pattern: str) -> pa.BooleanArray | pa.BooleanScalar:
-    """Return which texts match a pattern; NULL of NULL."""
+    """Return which texts match a LIKE pattern; NULL for NULL."""
     if "\\" not in pattern:
         return pc.match_like(texts, pattern)
-    # Arrow makes something else of a backslash that is escaped at the end.
+    # Arrow misreads an escaped backslash at the end.
     expression, letters = "", iter(pattern)
     for letter in letters:
         expression += re.escape(next(letters, "")) if letter == "\\" else _WILD.get(letter) or re.escape(letter)
@@ -51,13 +51,13 @@ def match_like(texts: pa.Array | pa.Scalar, pattern: str) -> pa.BooleanArray | p
 
 
 def concat(*texts: Any) -> Any:
-    """Return texts behind each other."""
+    """Concatenate texts."""
     size = reduce(pc.add, (pc.cast(pc.binary_length(text), pa.int64()) for text in texts))
     return pc.binary_join_element_wise(_unless_too_long(texts[0], size), *texts[1:], "")
 
 
 def replace(texts: Any, replaced: str, by: str) -> Any:
-    """Return texts with another text wherever one stands in them."""
+    """Replace each occurrence of a text by another."""
     more = len(by.encode()) - len(replaced.encode())
     growth = pc.multiply(pc.cast(pc.count_substring(texts, replaced), pa.int64()), more)
     return pc.replace_substring(_unless_too_long(texts, pc.add(pc.binary_length(texts), growth)), replaced, by)
@@ -68,14 +68,14 @@ def _unless_too_long(texts: Any, sizes: Any) -> Any:
 
 
 def substring(texts: Any, first: int, length: int | None = None) -> Any:
-    """Return the letters from one on, by its number from 1; from the end back if that is below 0."""
+    """Return the letters from number `first` on, counted from 1, or from the end if negative."""
     start = first - 1 if first > 0 else first
     stop = None if length is None or (start < 0 and start + length >= 0) else start + length
     return pc.utf8_slice_codeunits(texts, start, stop)
 
 
 def split_part(texts: Any, delimiter: str, number: int) -> Any:
-    """Return a part between delimiters, by its number from 1, or from the last back from -1; empty if there is none."""
+    """Return part `number` between delimiters, from 1, or from the last back from -1; empty if missing."""
 
     def part(text: str) -> str:
         parts = text.split(delimiter)
@@ -86,7 +86,7 @@ def split_part(texts: Any, delimiter: str, number: int) -> Any:
 
 
 def levenshtein(first: str, second: str) -> int | None:
-    """Return the distance of two texts, by whole columns of its table as bits of two numbers.
+    """Return the edit distance of two texts, computed by whole columns of its table as bits of two numbers.
 
     Source: H. Hyyrö, "Explaining and extending the bit-parallel approximate string matching algorithm of Myers", 2001.
     """
@@ -108,7 +108,7 @@ def levenshtein(first: str, second: str) -> int | None:
 
 
 def _places(text: str) -> dict[str, int]:
-    """Return by letter where it stands, as bits."""
+    """Return the positions of each letter, as bits."""
     places: dict[str, int] = {}
     for at, letter in enumerate(text):
         places[letter] = places.get(letter, 0) | 1 << at
@@ -143,7 +143,7 @@ COMPARED_TEXTS: Final[dict[str, tuple[Callable[[str, str], int | None], int]]] =
     "jaro_winkler": (jaro_winkler, SIMILARITY_DIGITS),
     "levenshtein": (levenshtein, 0),
 }
-"""Functions of two texts that give a number, and how many digits that has after the point."""
+"""Functions of two texts that return a number, with its digits after the point."""
 CHANGED_TEXTS: Final[dict[str, Callable[..., Any]]] = {
     **{name: partial(lambda change, texts: _changed(texts, change), change) for name, change in TEXT_FUNCTIONS.items()},
     "concat": concat,
@@ -151,11 +151,11 @@ CHANGED_TEXTS: Final[dict[str, Callable[..., Any]]] = {
     "split_part": split_part,
     "substring": substring,
 }
-"""Functions of texts, and of values as they are written, that give a text."""
+"""Functions of texts, and of literal values, that return a text."""
 
 
 def compared_texts(name: str, first: Any, second: Any) -> Any:
-    """Return what a function of `COMPARED_TEXTS` gives, int64, each different pair of texts compared once."""
+    """Return the int64 results of a function of `COMPARED_TEXTS`, computing each distinct pair of texts once."""
     compare = COMPARED_TEXTS[name][0]
     columns = [[each.as_py()] if isinstance(each, pa.Scalar) else each.to_pylist() for each in (first, second)]
     rows = max(map(len, columns)) if all(columns) else 0
@@ -166,7 +166,7 @@ def compared_texts(name: str, first: Any, second: Any) -> Any:
 
 
 def _changed(texts: Any, change: Callable[[str], str]) -> Any:
-    """Return texts, each different one changed once."""
+    """Apply a function to texts, once for each distinct one."""
     if isinstance(texts, pa.Scalar):
         return pa.scalar(change(texts.as_py()) if texts.is_valid else None, pa.string())
     coded = texts.dictionary_encode()

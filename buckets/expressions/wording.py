@@ -1,9 +1,9 @@
-"""Writes conditions as plain English, for the sentence of a rule and for that of an alert; and checks their kinds.
+"""Writes conditions in plain English, for the sentences of rules and alerts, and checks their kinds.
 
     recent > 5 * usual AND payments >= 10
     recent (8,120.00) is above 5 times usual (310.25) and payments (12) is at least 10
 
-Conditions that mean different things read differently, by brackets and quotes.
+Brackets and quotes keep conditions with different meanings distinct.
 """
 
 import re
@@ -33,12 +33,12 @@ from buckets.printable import in_quotes, one_line, quoted
 from buckets.time_zone import is_zone
 
 Words = Callable[[str], str] | Mapping[str, str]
-"""What stands for a field: a function of its name, or a mapping from those names that do not stand for themselves."""
+"""Substitutes for fields: a function of the name, or a mapping from the names to replace."""
 _VERBS: Final = {"=": "is", "!=": "is not", ">": "is above", ">=": "is at least", "<": "is below", "<=": "is at most"}
 _BETWEEN_VALUES: Final = _VERBS | {"=": "equals", "!=": "differs from"}
-"""`is` stands before what is written in the condition; between two fields it would read like a text."""
+"""`is` precedes literals in a condition; between two fields it would read like a text."""
 _TAKEN: Final = ("and", "false", "is", "missing", "none", "not", "of", "one", "or", "true")
-"""Words of the sentences themselves: a text or a name that is one of them stands in quotes."""
+"""Words of the sentences themselves: a text or a name equal to one of them gets quotes."""
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _PLAIN_TEXT = re.compile(r"[^\W\d_][\w.+/@:-]*")
 _CONDITIONS = ("and", "or", "not", *TESTS, *COMPARISONS)
@@ -50,15 +50,15 @@ _OF_ONE |= {part: f"{part} of" for part in TIME_PARTS} | {
 
 
 def in_words(expression: Expression, words: Words | None = None) -> str:
-    """Return a condition that has been parsed in English, on one line.
+    """Return a parsed condition in English, on one line.
 
-    Without `words` a field stands for itself, in backticks where it is no plain word.
+    Without `words` a field appears by its name, in backticks unless it is a plain word.
     """
     return one_line(_Writer(_names(words)).condition(expression))
 
 
 def value_in_words(expression: Expression, words: Words | None = None) -> str:
-    """Return a value in English, on one line; `words` are as for `in_words`."""
+    """Return a value in English, on one line; `words` as for `in_words`."""
     return one_line(_Writer(_names(words)).value(expression))
 
 
@@ -68,7 +68,7 @@ def _names(words: Words | None) -> Callable[[str], str]:
 
 
 def _name(name: str) -> str:
-    """Return the name of a field; of different names, different texts, all on one line."""
+    """Return the name of a field on one line, with different texts for different names."""
     if _PLAIN_NAME.fullmatch(name) and name.lower() not in _TAKEN:
         return name
     return f"`{in_quotes(name.replace('`', '``'))[1:-1]}`"
@@ -95,7 +95,7 @@ class _Writer:
         return f"{self.value(expression)} is true"
 
     def _part(self, expression: Expression, joined_by: str) -> str:
-        """Return a condition among others; what another word joins, in brackets."""
+        """Return a condition inside another, in brackets if another operator joins it."""
         written = self.condition(expression)
         return f"({written})" if {expression.operator, joined_by} == {"and", "or"} else written
 
@@ -130,7 +130,7 @@ class _Writer:
         return f"{self._side(first)} {_BETWEEN_VALUES[expression.operator]} {self._side(second)}"
 
     def _side(self, expression: Expression) -> str:
-        """Return a value beside a verb; a condition that is taken for a value, in brackets."""
+        """Return a value next to a verb; a condition used as a value gets brackets."""
         written = self.value(expression)
         return f"({written})" if expression.operator in _CONDITIONS else written
 
@@ -175,7 +175,7 @@ class _Writer:
 
 
 def _written(literal: Expression) -> str:
-    """Return a literal after a verb: a plain word as it is, and a text that is none in quotes."""
+    """Return a literal after a verb: a plain word unchanged, any other text in quotes."""
     if literal.operator == "boolean":
         return "true" if literal.value else "false"
     if literal.operator == "number":
@@ -206,25 +206,25 @@ _SIGNATURES: Final[dict[str, tuple[tuple[Kind, ...], int, Kind]]] = {
     "split_part": (("text", "text", "number"), 0, "text"),
     "substring": (("text", "number", "number"), 1, "text"),
 }
-"""What functions take, how many of their operands may be left out, and what they give."""
+"""Operand kinds of functions, how many operands are optional, and the kind of the result."""
 _WRITTEN_OUT: Final = ("replace", "round", "split_part", "substring")
-"""Functions whose operands from the second on are values as they are written."""
+"""Functions whose operands from the second on are literals."""
 _MOST_LETTERS: Final = 1_000_000
 _SPANS: Final = {("round", 1): (-38, 38), ("substring", 2): (0, _MOST_LETTERS)}
 
 
 def check_condition(expression: Expression, fields: Mapping[str, Kind]) -> None:
-    """See that an expression is a condition over known fields; ExpressionError says what is wrong."""
+    """Check that an expression is a condition over known fields; ExpressionError names the fault."""
     _need(expression, "boolean", fields, "a condition is true or false, and")
 
 
 def check_score(expression: Expression, fields: Mapping[str, Kind]) -> None:
-    """See that an expression is a number over known fields; ExpressionError says what is wrong."""
+    """Check that an expression is a number over known fields; ExpressionError names the fault."""
     _need(expression, "number", fields, "a score is a number, and")
 
 
 def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
-    """Return the kind of an expression's value; ExpressionError if a field is not known, or kinds do not fit."""
+    """Return the kind of an expression; ExpressionError if a field is unknown, or kinds do not fit."""
     operator, operands = expression.operator, expression.operands
     if operator in ("text", "number", "boolean"):
         return operator  # type: ignore[return-value]
@@ -309,7 +309,7 @@ def _comparison(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
 
 
 def _check_dates(expression: Expression) -> None:
-    """Refuse to compare a date with a text that is none."""
+    """Refuse to compare a date with a text that is not a date."""
     if any(operand.operator == "date" for operand in expression.operands):
         for operand in expression.operands:
             text = str(operand.value)
@@ -365,7 +365,7 @@ def _same_kind(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
 
 
 def _joined(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
-    """Return the kind of what a function makes of any number of texts, or also of numbers."""
+    """Return the kind of a function of any number of texts, or also of numbers."""
     name, kind = expression.operator, kind_of(expression.operands[0], fields)
     others = "" if name == "concat" else ", or numbers"
     if (kind != "text" and (kind != "number" or not others)) or len(expression.operands) < 2:
@@ -391,7 +391,7 @@ def _function(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
 
 
 def _check_written(expression: Expression, at: int) -> None:
-    """See that an operand of a function is a value as it is written, and one that makes sense."""
+    """Check that an operand of a function is a literal with a valid value."""
     operator, operand = expression.operator, expression.operands[at]
     named = f"operand {at + 1} of {operator}"
     if not operand.is_literal:

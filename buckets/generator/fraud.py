@@ -26,7 +26,7 @@ from buckets.generator.transactions import (
 
 @dataclass(frozen=True)
 class Scene:
-    """A stream in which cases are planted, and who has a part in many of them."""
+    """The stream in which cases are planted, and the people with parts in many of them."""
 
     rng: np.random.Generator
     settings: GeneratorSettings
@@ -143,7 +143,7 @@ def _mule_fan_in(scene: Scene, mule: int) -> Draft:
 
 
 def _five_in_five(scene: Scene, payer: int) -> Draft:
-    """Make five payments in less than five minutes, none of which a window that hops by a minute holds together.
+    """Make five payments in less than five minutes that no window hopping by a minute contains.
 
     The first comes just before a minute ends, the fifth just under five minutes later. A window of five
     minutes that starts at a full minute and holds the first ends before the fifth:

@@ -1,4 +1,4 @@
-"""What a generated stream shall be like and where it is written; checked when made."""
+"""The settings of a generated stream and its destination; checked on creation."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzin
 
 @dataclass(frozen=True)
 class GeneratorSettings:
-    """All that decides a stream: the same settings give the same bytes."""
+    """The settings that determine a stream: the same settings give the same bytes."""
 
     seed: int = 7  # of every random draw; 0 or more
     # different transactions, planted ones included. Collisions, duplicates and malformed lines come on top, each as
@@ -121,7 +121,7 @@ class Destination:
 
 
 def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
-    """Check a destination before anything is generated for it; `malformed` says that there are broken lines.
+    """Check a destination before generating anything; `malformed` says whether there are broken lines.
 
     A path that ends with .jsonl, .csv or .parquet is one file, any other a folder.
     """
@@ -137,7 +137,7 @@ def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
 
 
 def _checked(out: Path, malformed: bool, overwrite: bool) -> tuple[str, Destination]:
-    """Return what is wrong with a destination, empty where nothing is, and the destination."""
+    """Return the fault of a destination, empty without one, and the destination."""
     path = out.resolve()
     ending = path.suffix.lower()
     form = _FORM_BY_ENDING.get(ending, "folder")

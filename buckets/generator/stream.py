@@ -52,7 +52,7 @@ class DisorderCounts:
 def disorder(
     rng: np.random.Generator, settings: GeneratorSettings, events: Transactions, planted: Flags
 ) -> tuple[Transactions, DisorderCounts]:
-    """Put transactions, by time and numbered, into the order of arrival, with repeats and twins, and count these.
+    """Order transactions, sorted by time and numbered, by arrival, add repeats and twins, and count these.
 
     Planted ones arrive on time and once.
     """
@@ -83,7 +83,7 @@ def disorder(
 def _draw_late(
     rng: np.random.Generator, settings: GeneratorSettings, events: Transactions, planted: Flags
 ) -> tuple[Integers, Integers]:
-    """Draw rows that come late, and by how many ms; each long enough for a later event to come first."""
+    """Draw rows that arrive late, and their delays in ms, long enough for a later event to arrive first."""
     wanted = round(settings.late_rate * len(events))
     nobody = np.zeros(len(events), bool)
     longest_ms = settings.max_delay_ms
@@ -106,7 +106,7 @@ def _draw_late(
 
 
 def _next_gap_ms(events: Transactions, key: Integers, late: Flags) -> Integers:
-    """Return for each event how long it is until the next later event of its key that comes on time."""
+    """Return the time from each event to the next later event of its key that arrives on time."""
     count = len(events)
     order = np.lexsort((events.event_time_ms, key))
     time_ms, sorted_key = events.event_time_ms[order], key[order]
@@ -154,7 +154,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def record_batch(transactions: Transactions) -> Any:
-    """Make one Arrow record batch of `ARROW_SCHEMA` of all transactions."""
+    """Convert all transactions to one Arrow record batch of `ARROW_SCHEMA`."""
     columns = list(zip(*_rows(transactions), strict=True)) or [()] * len(FIELD_NAMES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns[:-1], ARROW_SCHEMA, strict=False)]
     amounts = pa.array(transactions.amount_cents).cast(pa.decimal128(19, 0)).view(_AMOUNT)
@@ -169,9 +169,9 @@ _ABSURD_TIMES_MS = (99_999_999_999_999, -99_999_999_999_999, 9_223_372_036_854_7
 def draw_malformed(
     rng: np.random.Generator, arrivals: Transactions, count: int, first_number: int
 ) -> list[tuple[int, str]]:
-    """Draw broken lines, in arrival order, numbered from `first_number`; each with the row that it comes before.
+    """Draw broken lines, in arrival order, numbered from `first_number`; each with the row that follows it.
 
-    It looks like that row, under an id of its own.
+    It resembles that row, under a separate id.
     """
     rows = np.sort(rng.integers(0, len(arrivals), count))
     lines = []
@@ -203,7 +203,7 @@ class Stream:
 
     settings: GeneratorSettings
     transactions: Transactions
-    malformed: list[tuple[int, str]]  # lines that are none, each with the row of a transaction that it comes before
+    malformed: list[tuple[int, str]]  # broken lines, each with the row of the transaction that follows it
     truth: tuple[PlantedCase, ...]
     counts: DisorderCounts
 
@@ -263,7 +263,7 @@ OnLines = Callable[[int], None]  # Called with the number of lines written so fa
 
 @dataclass(frozen=True)
 class WrittenStream:
-    """What `write` wrote."""
+    """The result of `write`."""
 
     files: tuple[Path, ...]
     truth: Path
@@ -310,7 +310,7 @@ def _write_folder(stream: Stream, target: Destination, report: OnLines) -> tuple
 
 
 def _counted(lines: Iterator[str], report: OnLines) -> Iterator[str]:
-    """Yield the same lines; report now and then how many there were so far, and at the end."""
+    """Yield the same lines; report the number of lines so far now and then, and at the end."""
     count = 0
     for count, line in enumerate(lines, start=1):
         yield line

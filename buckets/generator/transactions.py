@@ -1,4 +1,4 @@
-"""Transactions as columns of integers and the names they have outside; who pays whom, and planted cases."""
+"""Transactions as columns of integers, with their external names; who pays whom, and planted cases."""
 
 import json
 from collections import defaultdict
@@ -234,7 +234,7 @@ def draw_rents(rng: np.random.Generator, settings: GeneratorSettings, population
 
 
 def _first_days_ms(settings: GeneratorSettings) -> Integers:
-    """Return midnight of each first of a month that lies wholly in the stream, in ms since the epoch."""
+    """Return midnight of the first of each month that is wholly in the stream, in ms since the epoch."""
     start, end = (np.datetime64(moment, "ms") for moment in (settings.start_ms, settings.end_ms))
     months = np.arange(start.astype("datetime64[M]"), end.astype("datetime64[M]") + 1)
     days_ms = months.astype("datetime64[ms]").astype(np.int64)
@@ -304,7 +304,7 @@ def draw_background(rng: np.random.Generator, settings: GeneratorSettings, popul
 
 
 def _draw_sprees(rng: np.random.Generator, count: int) -> tuple[int, Integers, Integers]:
-    """Return how many payments come by themselves; which of them each other payment follows, and how long after."""
+    """Return the number of independent payments; for each other payment, which one it follows, and after how long."""
     lengths = np.minimum(rng.geometric(_SPREE_ENDS, round(count * _SPREE_SHARE)), _LONGEST_SPREE)
     leaders = count - int(lengths.sum())
     first = rng.choice(leaders, size=len(lengths), replace=False)

@@ -1,4 +1,4 @@
-"""What has happened: the archive of arrivals, with the versions that scored them, and what is asked of it.
+"""Questions to the past of a job: the archive of arrivals, with the versions that scored them.
 
-It is the same engine without Spark: archived arrivals are scored again, by recorded rules or by others.
+The engine is the same, without Spark: archived arrivals are scored again, by recorded rules or by others.
 """

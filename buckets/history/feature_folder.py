@@ -1,11 +1,11 @@
-"""Features as a table by day, month or year of event time, written in rounds, that goes on where it was stopped.
+"""Features as a table by day, month or year of event time, written in rounds, which resumes where it stopped.
 
     OUT/_delta_log                                a commit for each round, with the number of the next arrival
     OUT/day=2026-01-31/000000500000.parquet       rows of a piece, from this position on
     OUT/_timelines/1000000/3                      the timelines of shard 3 before this arrival
 
-Pieces do not depend on where a run was stopped, and names and contents of files follow from pieces. A round writes its
-files and timelines, and then its commit; what has no commit was never written, and is written again.
+Pieces do not depend on where a run stopped, and they determine the names and contents of files. A round writes its
+files and timelines, then its commit; without a commit, it is written again.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from buckets.errors import BucketsError, first_line
 
 Unit = Literal["day", "month", "year"]
 WRITER = "written by buckets features"
-"""The description of a table: only tables with this mark are gone on with, or replaced."""
+"""The description of a table: only tables with this mark are resumed or replaced."""
 _APPLICATION, _QUESTION = "buckets-features", "buckets.features"
 LOCK, TIMELINES, _NO_TIME = "_lock", "_timelines", "__HIVE_DEFAULT_PARTITION__"
 _OWN_FILE = re.compile(r"\d{12,}\.parquet|part-00000-[0-9a-f-]{36}-c000\.snappy\.parquet")
@@ -39,7 +39,7 @@ _UNWRITABLE = {None, EACCES, EDQUOT, EEXIST, EFBIG, ENOSPC, ENOTDIR, EPERM, EROF
 
 @contextmanager
 def written_to(path: Path) -> Iterator[None]:
-    """Say in one line that features cannot be written."""
+    """Turn errors of writing features into a message of one line."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -52,7 +52,7 @@ def written_to(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FeatureFolder:
-    """The folder of such a table; any process that sees it can write files."""
+    """The folder of such a table; any process that can access it can write files."""
 
     path: Path
     by: Unit
@@ -60,7 +60,7 @@ class FeatureFolder:
 
     @contextmanager
     def begun(self, question: Mapping[str, Any], overwrite: bool) -> Iterator[int]:
-        """Make the table that answers a question, or go on with it, and hold it; the value is the next arrival."""
+        """Create the table that answers a question, or resume it, and lock it; returns the next arrival number."""
         with written_to(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             with (self.path / LOCK).open("a") as file:
@@ -77,7 +77,7 @@ class FeatureFolder:
             raise BucketsError(message) from None
 
     def _clear(self) -> None:
-        """Remove the table, and nothing that others have put beside its files."""
+        """Remove the table, but no other files in its folder."""
         self._clean(-1)
         shutil.rmtree(self.path / LOG, ignore_errors=True)
         self._remove(self._own_files())
@@ -89,10 +89,10 @@ class FeatureFolder:
         for file in files:
             file.unlink()
             with suppress(OSError):
-                file.parent.rmdir()  # where it was the last one
+                file.parent.rmdir()  # removed if it is empty
 
     def _next_arrival(self, question: Mapping[str, Any]) -> int:
-        """Return the number of the next arrival, and remove what a run has left that was killed."""
+        """Return the number of the next arrival, and remove leftovers of a killed run."""
         columns, asked = self.columns.append(pa.field(self.by, pa.date32())), json.dumps(question)
         make_table(self.path, columns, {_QUESTION: asked}, partition_by=[self.by], description=WRITER)
         table = open_table(self.path)
@@ -108,7 +108,7 @@ class FeatureFolder:
         return end
 
     def write(self, rows: pa.Table) -> Iterator[DataFile]:
-        """Write rows of a piece, and yield their files, which no commit names yet."""
+        """Write rows of a piece, and yield their files, which are not committed yet."""
         dates = pc.floor_temporal(rows["event_time"].cast(pa.timestamp("ms")), unit=self.by).cast(pa.date32())
         order = np.argsort(dates.cast(pa.int32()).fill_null(-(2**31)).to_numpy(), kind="stable")
         dates, rows = dates.take(order), rows.take(order).cast(self.columns)
@@ -121,7 +121,7 @@ class FeatureFolder:
             yield replace(file, path=named, partition={self.by: date})
 
     def commit(self, end: int, files: Sequence[DataFile]) -> None:
-        """End a round before an arrival, when files and timelines are written."""
+        """Commit a round that ends before an arrival, after its files and timelines are written."""
         actions: list[Action] = [
             commit_info("WRITE", {"mode": "Append"}, is_append=True),
             {"txn": {"appId": _APPLICATION, "version": end}},
@@ -133,7 +133,7 @@ class FeatureFolder:
         self._clean(end)
 
     def _clean(self, end: int) -> None:
-        """Remove the timelines before all arrivals but one."""
+        """Remove the timelines of all arrivals but one."""
         for folder in (self.path / TIMELINES).glob("*"):
             if folder.name.isdecimal() and folder.name != str(end) and not folder.is_symlink():
                 shutil.rmtree(folder)

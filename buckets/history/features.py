@@ -1,6 +1,6 @@
-"""Features of rules at each event of a table or an archive, as they were when it arrived, and where they are written.
+"""Features of rules at each event of a table or an archive, as of its arrival, and the outputs that hold them.
 
-They go into one Parquet file or Delta table, whole or not at all, or into a folder, round by round (`feature_folder`).
+They are written to one Parquet file or Delta table, atomically, or to a folder, in rounds (`feature_folder`).
 """
 
 import json
@@ -58,7 +58,7 @@ from buckets.lists.index import Lists
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.rule_set import RuleSet
 
-_NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")  # Letters that names of columns of Delta tables do not have
+_NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")  # Characters that Delta does not allow in names of columns
 _TIME = pa.timestamp("us", "UTC")
 _MARK = "description"  # Of the metadata of a file: only files with the mark `WRITER` are replaced
 
@@ -66,9 +66,9 @@ _MARK = "description"  # Of the metadata of a file: only files with the mark `WR
 def check_output(
     path: Path, source: Path | None, columns: pa.Schema, overwrite: bool, by: Unit | None = None
 ) -> FeatureFolder | None:
-    """See before features are computed that they can be written, to a file that ends in `.parquet` or a Delta table.
+    """Check, before computing features, that they can be written to a `.parquet` file or a Delta table.
 
-    They do not go into what they are computed from; what is there is replaced only if that is allowed, or gone on with.
+    They must not be written to their own source; existing features are replaced, or continued, only if allowed.
     """
     if source is not None and path.resolve() == source.resolve():
         message = f"--out {path}: holds the events; name another file or table"
@@ -94,7 +94,7 @@ def check_output(
 
 
 def _is_marked(path: Path, is_file: bool, by: Unit | None) -> bool:
-    """Return whether an earlier run has written what is there; nothing else is replaced."""
+    """Return whether an earlier run has written the existing output; nothing else is replaced."""
     try:
         if is_file:
             return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == WRITER.encode()
@@ -121,9 +121,9 @@ def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -
 
 
 def _made_ahead(maker: ThreadPoolExecutor, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables, each made while the one before it is written.
+    """Yield tables, each computed while the previous one is written.
 
-    They are made in another thread than deltalake's, in which no Delta table could be read.
+    They are computed in a thread other than deltalake's, where no Delta table could be read.
     """
     left = iter(tables)
     following = maker.submit(next, left, None)
@@ -149,7 +149,7 @@ def _in_delta(columns: pa.Schema) -> pa.Schema:
 
 
 def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Write one commit, while the rows come."""
+    """Write one commit, as the rows arrive."""
     kinds = _in_delta(columns)
     raised: list[BucketsError] = []
 
@@ -164,7 +164,7 @@ def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> 
     is_new, reader = not path.exists(), pa.RecordBatchReader.from_batches(kinds, batches())
     try:
         write_deltalake(path, reader, mode="overwrite", schema_mode="overwrite", description=WRITER)
-    except Exception:  # what a reader raises comes back as an exception of deltalake's own
+    except Exception:  # an error of a reader comes back as an exception of deltalake's own
         if is_new:
             shutil.rmtree(path, ignore_errors=True)
         if raised:
@@ -173,7 +173,7 @@ def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> 
 
 
 def read_ids(path: Path, column: str) -> pa.Array:
-    """Read the different ids in a column of a Delta table or a file, which ends as for `buckets evaluate`, as text."""
+    """Read the distinct ids in a column of a Delta table or a file, with endings as for `buckets evaluate`, as text."""
     kind = "delta" if is_table(path) else file_kind(path)
     if kind is None or (kind != "delta" and not path.is_file()):
         message = f"events {path}: not a Delta table, and not a file that ends in {', '.join(KINDS)}; check the path"
@@ -214,7 +214,7 @@ def _ids(path: Path, kind: str, column: str) -> pa.Array:
 
 
 ROUND_S = 60.0  # Rounds in which a folder is written last about as long, or longer
-_ORIGIN, _PLACE = "_origin", "_place"  # Columns of what is scored: the source and position of a row of the archive
+_ORIGIN, _PLACE = "_origin", "_place"  # Columns of scored rows: source and position in the archive
 
 
 class FeaturesOfPiece(NamedTuple):
@@ -254,7 +254,7 @@ class FeatureRun:
         self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
 
     def tables(self, arrivals: Iterable[pa.RecordBatch], lists: Lists) -> Iterator[pa.Table]:
-        """Compute the rows of events, in the order of arrival, in tables of about half a million."""
+        """Compute the rows of events, in order of arrival, in tables of about half a million."""
         scorer = Scorer(self._schema, self._engine, evaluations=False, lists=lists, features=True, alerts=False)
         job = InMemoryJob(scorer)
         for arrived in _together(arrivals):
@@ -264,11 +264,11 @@ class FeatureRun:
             yield self._take(self._features(pieces, results, origins)).rows
 
     def tables_of(self, history: History, score: ScoreArchive) -> Iterator[pa.Table]:
-        """Compute the rows of an archive; each batch sees the lists that it saw."""
+        """Compute the rows of an archive; each batch sees its own versions of lists."""
         return (self._take(found).rows for found in score(self._pieces(history), "features", self._found_in))
 
     def write(self, history: History, score: ScoreArchive, out: FeatureFolder, first: int) -> Iterator[pa.Table]:
-        """Write the rows of an archive from one arrival on, in rounds; yields after each piece what is left of it."""
+        """Write the rows of an archive from an arrival on, in rounds; yield each written piece's wanted ids."""
         self.arrived, named = first, f"--out {out.path}"
         counted = query(out.path, "select outcome, count(*) as rows from rows group by outcome", named)
         self.outcomes.update(dict(zip(*(column.to_pylist() for column in counted.columns), strict=True)))
@@ -286,7 +286,7 @@ class FeatureRun:
             size *= 1 if time.monotonic() - began_s > ROUND_S else 2
 
     def question(self, history: History) -> dict[str, Any]:
-        """Return what the features of an archive follow from, by the words for it, as JSON has it."""
+        """Return the inputs that determine the features of an archive, by words for them, as for JSON."""
         ids = [] if self._ids is None else sorted(self._ids.to_pylist())
         return {
             "rules": [rule.model_dump(mode="json", by_alias=True) for rule in self._rule_set.rules],
@@ -307,14 +307,14 @@ class FeatureRun:
         return Pieces(rows, spans, partial(with_recorded_lists, like, history.recorded), _with_numbered_rows)
 
     def _found_in(self, scored: ScoredPiece) -> FeaturesOfPiece:
-        """Return the features of a piece of an archive; any process may look at it."""
+        """Return the features of a piece of an archive; any process may call it."""
         rows = scored.piece.rows
         return self._features(
             [*arrived_rows.arrivals_of(rows, self._schema)], scored.results, rows.select([_ORIGIN, _PLACE])
         )
 
     def _written_in(self, out: FeatureFolder, scored: ScoredPiece) -> FeaturesOfPiece:
-        """Write the features of a piece of an archive; any process may."""
+        """Write the features of a piece of an archive; any process may call it."""
         found = self._found_in(scored)
         kept = found.rows.select(["event_id"] if self._ids is not None else [])
         return found._replace(rows=kept, files=[*out.write(found.rows)])
@@ -343,7 +343,7 @@ class FeatureRun:
 
 
 def _with_numbered_rows(rows: pa.Table, piece: ArchivePiece) -> ArchivePiece:
-    """Add rows of an archive as those of one source, whose positions are the numbers of their arrivals."""
+    """Present rows of an archive as rows of one source, with arrival numbers as positions."""
     origins = rows[arrived_rows.SOURCE], rows[arrived_rows.POSITION]
     own = {
         arrived_rows.SOURCE: pa.repeat(pa.scalar(""), len(rows)),
@@ -356,7 +356,7 @@ def _with_numbered_rows(rows: pa.Table, piece: ArchivePiece) -> ArchivePiece:
 
 
 def _together(arrivals: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Join rows that follow each other, about half a million at once."""
+    """Join consecutive rows into tables of about half a million."""
     pieces, size = list[pa.RecordBatch](), 0
     for piece in arrivals:
         if pieces and size + len(piece) > JOINED_ROWS:

@@ -29,14 +29,14 @@ _ENTRIES = pa.schema({"key": pa.large_binary(), "value": pa.large_binary()})
 
 
 class KeptTimelines(NamedTuple):
-    """The timelines of shards before and after some arrivals, in files that any process can read and write."""
+    """The timelines of shards before and after some arrivals, in files accessible to any process."""
 
-    folder: Path  # an Arrow stream for each number of an arrival and each shard, with a batch for each map of its store
+    folder: Path  # an Arrow stream per arrival number and shard, with a batch per map of its store
     first: int  # the number of the first arrival
     end: int  # the number after the last one
 
     def load(self, shard: int) -> ShardStore:
-        """Return the timelines of a shard as they were before the first arrival; none before that of number 0."""
+        """Return the timelines of a shard before the first arrival; empty before arrival number 0."""
         store = memory_store()
         if self.first:
             with pa.ipc.open_stream(self.folder / str(self.first) / str(shard)) as reader:
@@ -45,7 +45,7 @@ class KeptTimelines(NamedTuple):
         return store
 
     def save(self, shard: int, store: ShardStore) -> None:
-        """Write the timelines of a shard as they are after the last arrival."""
+        """Write the timelines of a shard after the last arrival."""
         path = self.folder / str(self.end) / str(shard)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{uuid.uuid4()}.partial")  # a task may run twice
@@ -58,13 +58,13 @@ class KeptTimelines(NamedTuple):
 
 @dataclass(frozen=True)
 class ArchivePiece:
-    """Arrivals that are scored together, by the same rules, lists and terms."""
+    """Arrivals that are scored together, with the same rules, lists and settings."""
 
     rows: pa.Table  # of the archive, in the order of arrival
     rule_set: RuleSet  # the rules
     terms: Terms  # the settings and the event schema
     lists: Lists = field(default_factory=lambda: NO_LISTS)  # those into which rules may look
-    batches: tuple[int, int] = (0, 0)  # the first and the last batch that it is of
+    batches: tuple[int, int] = (0, 0)  # its first and its last batch
     # int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have the real
     # one
     orders: Int64s | None = None
@@ -100,11 +100,11 @@ class ScoredPiece:
 
 
 NO_ROWS = pa.table({})
-JOINED_ROWS = 500_000  # Of a piece, about: the more rows, the less often the timeline of a key is opened
+JOINED_ROWS = 500_000  # Approximate rows of a piece: the more, the less often timelines are loaded
 
 
 class PieceSpan(NamedTuple):
-    """Arrivals of an archive that are scored together."""
+    """A range of an archive's arrivals that are scored together."""
 
     first: int  # the number of the first one
     end: int  # the number after the last one
@@ -119,9 +119,9 @@ def spans_of(
     end: int | None = None,
     cuts_batches: bool = True,
 ) -> list[PieceSpan]:
-    """Cut an archive, from one arrival to another, into its recorded batches, or several in a row that are alike.
+    """Cut a range of an archive into its recorded batches, or runs of similar batches.
 
-    Large ones are cut up, if `cuts_batches`.
+    Large batches are cut up if `cuts_batches` is set.
     """
     archived = history.archive.query(
         f"select {BATCH} as batch, min({ARRIVAL}) as first, max({ARRIVAL}) + 1 as end from archive group by {BATCH}"
@@ -138,7 +138,7 @@ def spans_of(
             spans[-1] = before._replace(end=until, last=cut)
         else:
             spans.append(PieceSpan(begin, until, cut.batch_id, cut))
-        is_rest = begin > batch["first"]  # of a large batch, which ends a piece where it is cut from its beginning too
+        is_rest = begin > batch["first"]  # the end of a large batch, a piece of its own, as if cut from the start
     if not cuts_batches:
         return spans
     return [
@@ -149,7 +149,7 @@ def spans_of(
 
 
 class ArchiveRows:
-    """Reads rows of an archive by their numbers; those that follow the ones before are read on from there."""
+    """Reads rows of an archive by number; consecutive reads continue where the last one ended."""
 
     def __init__(self, archive: Archive, columns: Sequence[str] | None = None) -> None:
         """Read nothing yet; None for all columns."""
@@ -158,7 +158,7 @@ class ArchiveRows:
         self._tables: Iterator[pa.Table] = iter(())
 
     def __reduce__(self) -> tuple[type["ArchiveRows"], tuple[Archive, Sequence[str] | None]]:
-        """Travel without what has been read."""
+        """Pickle without the open reader."""
         return ArchiveRows, (self._archive, self._columns)
 
     def read(self, span: PieceSpan) -> pa.Table:
@@ -178,20 +178,20 @@ class ArchiveRows:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of an archive, by their numbers from 0, which any process can read that they are sent to."""
+    """Pieces of an archive, by number from 0; any process that gets this can read them."""
 
     rows: ArchiveRows
     spans: Sequence[PieceSpan]
-    settings_of: Callable[[PieceSpan], ArchivePiece]  # says what a span is scored by, without its rows
+    settings_of: Callable[[PieceSpan], ArchivePiece]  # returns the piece of a span without its rows
     with_rows: Callable[[pa.Table, ArchivePiece], ArchivePiece]  # adds rows of the archive, as they are scored
     kept: KeptTimelines | None = None  # as `ArchivePiece` has it
 
     def __len__(self) -> int:
-        """Return how many pieces there are."""
+        """Return the number of pieces."""
         return len(self.spans)
 
     def settings(self, number: int) -> ArchivePiece:
-        """Return a piece without its rows: its rules, terms and lists."""
+        """Return a piece without rows: its rules, settings and lists."""
         return replace(self.settings_of(self.spans[number]), kept=self.kept)
 
     def read(self, number: int) -> ArchivePiece:
@@ -201,7 +201,7 @@ class Pieces:
 
 
 def with_recorded_lists(like: ArchivePiece, recorded: RecordedBatches | None, span: PieceSpan) -> ArchivePiece:
-    """Return a piece with the lists that a span saw, but for those that it has; None where rules look into none."""
+    """Return a piece with the lists of a span, except those it has; no lists if its rules look into none."""
     if recorded is None:
         return like
     lists, given = recorded.lists(span.last), like.lists
@@ -209,13 +209,13 @@ def with_recorded_lists(like: ArchivePiece, recorded: RecordedBatches | None, sp
 
 
 def scorer_of(piece: ArchivePiece, put_out: PutOut) -> Scorer:
-    """Return what scores a piece."""
+    """Return a scorer for a piece."""
     terms, features = piece.terms, put_out == "features"
     return Scorer(terms.event_schema, terms.engine, put_out == "evaluations", piece.lists, features, not features)
 
 
 def score_pieces(pieces: Iterable[ArchivePiece], put_out: PutOut = "alerts") -> Iterator[ScoredPiece]:
-    """Score pieces one after the other, beginning with empty timelines, or those that are kept."""
+    """Score pieces one after the other, starting with empty or stored timelines."""
     job, kept = None, None
     for piece in pieces:
         scorer, kept = scorer_of(piece, put_out), piece.kept
@@ -237,7 +237,7 @@ class ScoreArchive(Protocol):
     """Scores an archive."""
 
     def __call__(self, pieces: Pieces, put_out: PutOut, found_in: Callable[[ScoredPiece], Found]) -> Iterator[Found]:
-        """Score all pieces, as `score_pieces` does, and yield what a function finds in each, in their order."""
+        """Score all pieces, as `score_pieces` does, and yield the result of a function on each, in order."""
 
 
 def score_archive(pieces: Pieces, put_out: PutOut, found_in: Callable[[ScoredPiece], Found]) -> Iterator[Found]:

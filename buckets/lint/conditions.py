@@ -1,4 +1,4 @@
-"""Conditions and filters that nothing meets, or everything, and parts and features that decide nothing."""
+"""Finds conditions and filters that are never or always true, and parts and features without effect."""
 
 import re
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ NO_WILDCARD = Code(
     "B108", "`{what}` has neither % nor _, so that only the text itself matches; write =, or % where letters may follow"
 )
 FIXED_SCORE = Code("B109", "the score `{what}` is {end}, so that all alerts have {score}; mend it")
-_MOST_PARTS = 50  # Of so many parts pairs that exclude each other are looked for
+_MOST_PARTS = 50  # Up to so many parts are searched for pairs that exclude each other
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """Look at each filter, at the condition of each rule whose filter lets events pass, and at its features."""
+    """Check each filter, the condition of each rule whose filter lets events pass, and its features."""
     for filter_at in subject.filters():
         schema = subject.schema_of(filter_at.rule)
         condition = filter_condition(filter_at.where, schema)
@@ -76,7 +76,7 @@ def _of_score(rule: Rule, facts: Facts) -> Iterator[Finding]:
 
 
 def _of_whole_events(rule: Rule, facts: Facts) -> Facts:
-    """Leave NULL out of what fields of events can be; a feature may be NULL still, and its rule may ask for that."""
+    """Exclude NULL from event fields; a feature may still be NULL, and its rule may test that."""
     features = {Expression("field", value=name) for name in rule.features}
     return replace(
         facts, domains={part: domain if part in features else domain.known for part, domain in facts.domains.items()}
@@ -115,7 +115,7 @@ def _words(rule: Rule, condition: Expression) -> str:
 
 
 def _why(rule: Rule, condition: Expression, facts: Facts) -> str:
-    """Say what is known of the names in a condition; nothing where nothing is."""
+    """State the facts about the names in a condition; empty without any."""
     names = dict.fromkeys(condition.fields())
     for relation, text in ((facts.orders, "{} is never above {}"), (facts.implied, "`{1}` where `{0}`")):
         for pair in relation:
@@ -142,7 +142,7 @@ def _of_filter(filter_at: FilterAt, condition: Expression, facts: Facts) -> Iter
 
 
 def _culprits(condition: Expression, facts: Facts) -> str:
-    """Return the part that is never true, or two that exclude each other."""
+    """Return the part that is never true, or two parts that exclude each other."""
     if condition.operator == "or":
         return f" `{shown(condition)}`"
     parts = parts_of(condition)[:_MOST_PARTS]

@@ -1,4 +1,4 @@
-"""Rules that are the same as another one, and rules that fire only where another one fires."""
+"""Finds rules that equal another one, and rules that fire only where another one fires."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ IMPLIED = Code(
     "severities, scores or tags",
 )
 ALIKE = Code("B203", "is the same as {other}: function, field, events and window; leave one of them out")
-_MOST_COMPARED = 100  # Of so many rules that look at the same events each is compared with each
+_MOST_COMPARED = 100  # Up to so many rules with the same events are compared pairwise
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class _Form:
     """A rule in a form that does not depend on how it is written."""
 
     rule: Rule  # the rule
-    kin: Hashable  # what rules share that can be compared: state, policy, key and filter
+    kin: Hashable  # equal for rules to compare: state, policy, key and filter
     condition: Expression  # when it fires; the name of a feature says what the feature is
     facts: Facts  # what is known of the names in it
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """Compare the rules that look at the same events and have the same policy."""
+    """Compare the rules with the same events and policies."""
     kin: dict[Hashable, list[_Form]] = {}
     for rule in subject.rules:
         yield from _alike(rule, subject.schema_of(rule))
@@ -61,7 +61,7 @@ def _among(forms: list[_Form]) -> Iterator[Finding]:
         there = first.setdefault(form.condition, form)
         if there is not form:
             yield SAME.at(form.rule, ("rule_id",), other=there.rule.rule_id)
-    # After an alert of one of them such a rule is quiet, or counts from zero, and the other one goes on.
+    # After an alert such a rule is quiet, or counts from zero, while the other one continues.
     different = [form for form in first.values() if not form.rule.depends_on_alerts]
     if len(different) > _MOST_COMPARED:
         return
@@ -72,7 +72,7 @@ def _among(forms: list[_Form]) -> Iterator[Finding]:
 
 
 def _implies(form: _Form, other: _Form) -> bool:
-    """Return whether one rule surely fires wherever the other does, and can fire at all."""
+    """Return whether one rule can fire, and the other then surely fires too."""
     facts = Facts({**other.facts.kinds, **form.facts.kinds}, {**other.facts.domains, **form.facts.domains})
     return implies(form.condition, other.condition, facts)
 
@@ -103,7 +103,7 @@ def _name(named: NamedFeature, is_compared_exactly: bool, schema: EventSchema | 
 
 
 def _written(where: Filter, schema: EventSchema | None) -> str:
-    """Return a filter in the form that all its spellings share."""
+    """Return a filter in the normal form of all its spellings."""
     try:
         return repr(filter_identity(where if schema is None else canonical_filter(where, schema)))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Makes a summary of events: counts what they are like, and tries rules on them in memory."""
+"""Summarises events: counts their properties, and tries rules on them in memory."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
@@ -30,10 +30,10 @@ def summarise(
     on_rows: Callable[[int], None] = lambda rows: None,
     lists: Lists = NO_LISTS,
 ) -> EventSummary:
-    """Look at events, and try rules on them: all in force, without policies, each for itself.
+    """Count events, and try rules on them: all in force, without policies, each by itself.
 
-    Rules for alerts, and those that look into other lists, are left out. `on_rows` is called with the
-    number of rows so far.
+    Rules over alerts, and those that look into other lists, are skipped. `on_rows` is called with the number of rows so
+    far.
     """
     of_events = (rule for rule in rules if rule.on == "events" and not rule.asks_alerts)
     tried = [rule for rule in of_events if rule.lists <= lists.keys()]
@@ -80,7 +80,7 @@ class _Counts:
             self._keys[names] = both.group_by(list(names)).aggregate([(_COUNT, "sum")]).rename_columns([*names, _COUNT])
 
     def add_types(self, rows: pa.RecordBatch) -> None:
-        """Note which fields of text are floating point as they arrive."""
+        """Record which text fields arrive as floating point."""
         for index, name in enumerate(self._schema.field_names):
             kind = rows.column(field_column(index)).type
             if self._schema.holds_text(name) and pa.types.is_floating(kind):
@@ -111,7 +111,7 @@ def _fields(rule: Rule) -> set[str]:
 class _Trial:
     def __init__(self, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings, lists: Lists) -> None:
         fields = Rule.model_fields
-        # As they would fire if they were in force, with nothing that keeps them quiet.
+        # As if they were in force, with nothing that holds alerts back.
         active: dict[str, Hashable] = {
             name: fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS if name != "on"
         } | {"state": "ACTIVE"}
@@ -123,7 +123,7 @@ class _Trial:
         self.fired: dict[str, int] = {rule.rule_id: 0 for rule in in_force}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Score events that arrive next."""
+        """Score the next events."""
         if not self.fired:
             return
         payloads = self._job.score_batch([rows], self._rule_set).payloads.get(columns.ALERTS, [])

@@ -1,4 +1,4 @@
-"""What a file of events shows: filters that let nothing pass, or all, rules that never fire, or all the time."""
+"""Findings from a file of events: filters that pass nothing or everything, rules that never or always fire."""
 
 from collections.abc import Iterator
 
@@ -49,13 +49,13 @@ FLOATING_KEY = Code(
     "numbers that it holds exactly the text is right, all other rows are not events; write text or integers",
     _NEEDS,
 )
-_LARGE_SHARE = 0.1  # A rule that fires at a larger share of all events fires often; nobody can look at so many
+_LARGE_SHARE = 0.1  # Above this share of all events a rule fires too often; nobody can review so many alerts
 _MOST_ON_ONE_KEY = 0.5
-FEWEST_EVENTS = 100  # Of fewer events no shares are told
+FEWEST_EVENTS = 100  # Below this number no shares are reported
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """Look at what the events show of each rule."""
+    """Check each rule against the events."""
     events = subject.events
     if events is None or not events.events:
         return
@@ -90,7 +90,7 @@ def _nulls(rule: Rule, subject: Subject, events: EventSummary) -> Iterator[Findi
     paths: dict[str, tuple[str, ...]] = dict(grouped)
     of = {name: feature.of for name, feature in rule.features.items()}
     paths |= {field: rule.written_at("features", name, "of") for name, field in of.items() if field is not None}
-    # In a condition or a filter NULL can be what is asked for.
+    # A condition or a filter may test for NULL.
     for field, path in paths.items():
         nulls = events.nulls.get(field, 0)
         unseen = "are not seen by what groups by it" if field in grouped else "are left out of what is computed of it"

@@ -1,4 +1,4 @@
-"""Looks for all that is wrong with rules, and sets aside what their files silence, with a reason."""
+"""Finds all faults of rules, and separates those that their files silence, with a reason."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ IDLE_SILENCE = Code("B903", "there is no finding {name} in this rule (any more);
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, by rule and code: what somebody should see, and what the files silence, with their reasons."""
+    """The findings by rule and code: those to show, and those that the files silence, with their reasons."""
 
     findings: tuple[Finding, ...]
     silenced: tuple[tuple[Finding, str], ...]
@@ -36,7 +36,7 @@ def codes() -> dict[str, Code]:
 
 
 def look(subject: Subject) -> Report:
-    """Look for everything there is a code for."""
+    """Check a subject for all codes."""
     findings = [finding for family in _FAMILIES for finding in family.find(subject)]
     there = {(finding.rule_id, finding.code.code) for finding in findings}
     findings = [each for each in findings if there.isdisjoint((each.rule_id, code) for code in each.code.said_by)]
@@ -54,7 +54,7 @@ def look(subject: Subject) -> Report:
 
 
 def _silences(subject: Subject, there_already: set[tuple[str, str]]) -> Iterator[Finding]:
-    # Other events may have what these have not.
+    # Other events may differ.
     there = {name for name, known in (("schema", subject.schema), ("engine", subject.engine)) if known is not None}
     for rule in subject.rules:
         for name, reason in rule.silence.items():

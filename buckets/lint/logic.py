@@ -1,8 +1,8 @@
-"""Whether a condition can be true, or false, given what its parts can be; what it says is certain.
+"""Determines with certainty whether a condition can be true, or false, from the possible values of its parts.
 
-`may_hold` takes a condition apart at AND: comparisons of one thing with literals narrow what that thing can be, and
-where nothing remains the condition is never true. What is left goes through `possible_truths` with the bounds of its
-parts; of an OR, each branch is looked at with what the AND around it says.
+`may_hold` splits a condition at AND: comparisons of a term with literals narrow its domain, and if nothing remains, the
+condition is never true. The rest is evaluated by `possible_truths` with the bounds of its parts; each branch of an OR
+is checked under the constraints of the AND around it.
 
     paymentAmount > 10 AND paymentAmount < 5      nothing is above 10 and below 5: never true
     NOT count >= 1, with count at least 1         never true, so `count >= 1` is never false
@@ -40,20 +40,20 @@ from buckets.printable import one_line, short_line
 
 _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _MOST_WORDS: Final = 4
-_MOST_COMPARED: Final = 20  # Of so many parts each is compared with each
+_MOST_COMPARED: Final = 20  # Up to so many parts are compared pairwise
 
 
 @dataclass(frozen=True)
 class Domain:
-    """What a value can be."""
+    """The possible values of a term."""
 
     lower: Decimal = -INFINITY  # the least number; minus infinity where there is none
     upper: Decimal = INFINITY  # the greatest number
-    above: bool = False  # whether a number is above `lower`, and not equal to it
-    below: bool = False  # whether a number is below `upper`
-    digits: int | None = None  # digits after the point that a number has; None where it can have any
-    members: frozenset[Any] | None = None  # what it is one of; None where that is not known
-    excluded: frozenset[Any] = frozenset()  # what it is none of
+    above: bool = False  # whether `lower` itself is excluded
+    below: bool = False  # whether `upper` itself is excluded
+    digits: int | None = None  # most digits after the point; None for any number
+    members: frozenset[Any] | None = None  # the only possible values; None if unknown
+    excluded: frozenset[Any] = frozenset()  # impossible values
     may_be_null: bool = True  # whether it can be NULL
 
     @property
@@ -75,16 +75,16 @@ class Domain:
 
     @property
     def size(self) -> int | None:
-        """How many different values it can have; None where there are very many, or it is not known."""
+        """The number of possible values; None if there are very many, or it is unknown."""
         return None if self.members is None else sum(map(self._holds, self.members))
 
     @property
     def known(self) -> "Domain":
-        """The same without NULL."""
+        """The same domain without NULL."""
         return replace(self, may_be_null=False)
 
     def narrowed(self, operator: str, value: Any) -> "Domain":
-        """Keep what satisfies a comparison with a literal: a Decimal, a text or a boolean. NULL does not."""
+        """Keep the values that satisfy a comparison with a literal: a Decimal, a text or a boolean. NULL does not."""
         known = self.known
         if operator == "=":
             return known.one_of(frozenset([value]))
@@ -100,14 +100,14 @@ class Domain:
         return replace(known, upper=value, below=operator == "<")._on_steps()
 
     def one_of(self, values: frozenset[Any]) -> "Domain":
-        """Keep what is one of several values."""
+        """Keep the values that are among some values."""
         members = values if self.members is None else self.members & values
         if self.digits is not None:
             members = frozenset(member for member in members if _rounded(member, self.digits, ROUND_FLOOR) == member)
         return replace(self.known, members=members)
 
     def none_of(self, values: frozenset[Any]) -> "Domain":
-        """Keep what is none of several values."""
+        """Keep the values that are not among some values."""
         return replace(self.known, excluded=self.excluded | values)
 
     def _on_steps(self) -> "Domain":
@@ -126,14 +126,14 @@ class Domain:
 
     @property
     def hull(self) -> tuple[Decimal, Decimal]:
-        """The least and the greatest number that it can be; it can be one."""
+        """The least and the greatest possible number, both inclusive."""
         if self.members is None:
             return self.lower, self.upper
         numbers = [member for member in self.members if isinstance(member, Decimal) and self._holds(member)]
         return (min(numbers), max(numbers)) if numbers else (self.lower, self.upper)
 
     def as_value(self, is_boolean: bool) -> Value:
-        """Return it as `possible_truths` takes it: a number between bounds, or what is true."""
+        """Return the domain as an input of `possible_truths`: a number between bounds, or a set of truths."""
         if is_boolean:
             members = (True, False) if self.members is None else self.members
             truths = {member for member in members if self._holds(member)} | ({None} if self.may_be_null else set())
@@ -141,7 +141,7 @@ class Domain:
         return Interval(*self.hull, self.may_be_null) if self.may_be_known else None
 
     def in_words(self) -> str | None:
-        """Say what its numbers are, in English; None where nothing is known of them."""
+        """Describe its numbers in English; None if nothing is known about them."""
         if not self.may_be_known or (self.members is None and -self.lower == self.upper == INFINITY):
             return None
         if self.members is not None:
@@ -167,7 +167,7 @@ def _rounded(number: Decimal, digits: int, rounding: str) -> Decimal:
 
 
 def between(lower: Decimal | int, upper: Decimal | int, digits: int | None = None, may_be_null: bool = False) -> Domain:
-    """Return the domain of a number between two bounds, which it can be."""
+    """Return the domain of a number between two bounds, inclusive."""
     return Domain(Decimal(lower), Decimal(upper), digits=digits, may_be_null=may_be_null)
 
 
@@ -190,23 +190,23 @@ Order = tuple[Expression, Expression]
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the parts of a condition."""
+    """The known facts about the parts of a condition."""
 
     # of fields and features, by name; others are of a kind that is not known
     kinds: Mapping[str, Kind] = field(default_factory=dict)
-    domains: Mapping[Expression, Domain] = field(default_factory=dict)  # what parts can be
-    orders: tuple[Order, ...] = ()  # names of which the first is never above the second, where neither is NULL
-    implied: tuple[Order, ...] = ()  # conditions of which the second is true wherever the first one is
+    domains: Mapping[Expression, Domain] = field(default_factory=dict)  # domains of parts
+    orders: tuple[Order, ...] = ()  # pairs of names: the first is never above the second, if neither is NULL
+    implied: tuple[Order, ...] = ()  # pairs of conditions: the second is true wherever the first is
 
     def of(self, part: Expression) -> Domain:
-        """Return what a part can be."""
+        """Return the domain of a part."""
         domain = self.domains.get(part, _FIXED.get(part.operator, ANYTHING))
         if domain is ANYTHING and part.operator == "%":
             domain = self._of_remainder(*part.operands)
         return replace(domain, members=TRUTH.members) if domain is ANYTHING and self.kind(part) == "boolean" else domain
 
     def _of_remainder(self, first: Expression, divisor: Expression) -> Domain:
-        """Return what a division towards zero can leave: nothing as far from zero as what it is divided by."""
+        """Return the possible remainders of a division towards zero, all closer to zero than the divisor."""
         if not isinstance(divisor.value, Decimal) or divisor.value == 0:
             return ANYTHING
         divided, most = self.of(first), abs(divisor.value)
@@ -217,7 +217,7 @@ class Facts:
         return replace(found, digits=max(divided.digits, digits_after_point(most)))._on_steps()
 
     def never_above(self, lesser: Expression, greater: Expression) -> bool:
-        """Return whether one number is surely not above another one, where neither is NULL."""
+        """Return whether one number is surely never above another, if neither is NULL."""
         if lesser == greater or (lesser, greater) in self.orders:
             return True
         operator, value = greater.operator, greater.operands[-1].value if greater.operands else None
@@ -227,15 +227,15 @@ class Facts:
         return grows and self.never_above(lesser, greater.operands[0])
 
     def of_name(self, name: str) -> Domain:
-        """Return what a field or a feature can be."""
+        """Return the domain of a field or a feature."""
         return self.of(Expression("field", value=name))
 
     def with_domain(self, part: Expression, domain: Domain) -> "Facts":
-        """Return the same, and what one part can be."""
+        """Return the same facts, with the domain of one part."""
         return replace(self, domains={**self.domains, part: domain})
 
     def kind(self, part: Expression) -> Kind | None:
-        """Return the kind of a part; None where it is not known."""
+        """Return the kind of a part; None if unknown."""
         operator = part.operator
         if operator == "field":
             return self.kinds.get(str(part.value))
@@ -253,7 +253,7 @@ class Facts:
 
 
 def may_hold(condition: Expression, facts: Facts) -> bool:
-    """Return whether a condition in its one form can be true; False is certain."""
+    """Return whether a condition in normal form can be true; False is certain."""
     return given(condition, facts) is not None
 
 
@@ -268,7 +268,7 @@ def always_holds(condition: Expression, facts: Facts) -> bool:
 
 
 def given(condition: Expression, facts: Facts) -> Facts | None:
-    """Return what is known where a condition is true; None where it never is."""
+    """Return the facts that hold if a condition is true; None if it never is."""
     parts = conjuncts(condition)
     narrowed = facts
     for part in parts:
@@ -293,7 +293,7 @@ def given(condition: Expression, facts: Facts) -> Facts | None:
 
 
 def _related(facts: Facts) -> Facts | None:
-    """Return what follows from how parts relate; None where it is impossible."""
+    """Return the facts that follow from relations between parts; None if they are contradictory."""
     for premise, consequence in facts.implied:
         for term, domain in _narrowings(consequence, facts) if truths(premise, facts) == {True} else ():
             if not (domain.may_be_known or domain.may_be_null):
@@ -312,7 +312,7 @@ def _related(facts: Facts) -> Facts | None:
 
 
 def implies(condition: Expression, other: Expression, facts: Facts) -> bool:
-    """Return whether a condition can be true, and another one is then certain to be."""
+    """Return whether a condition can be true, and another one is then surely true."""
     where_true = given(condition, facts)
     if where_true is None or None in truths(other, where_true):
         return False
@@ -321,10 +321,10 @@ def implies(condition: Expression, other: Expression, facts: Facts) -> bool:
 
 
 def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Domain]]:
-    """Yield what the terms of a comparison can be where it is true."""
+    """Yield the domains of the terms of a comparison where it is true."""
     operator, operands = part.operator, part.operands
     if (operands[0] if operator == "not" else part).tests_elements:
-        return  # One element passes, and others need not.
+        return  # Only one element has to pass.
     if operator in COMPARISONS and operands[1].is_literal and not operands[0].is_literal:
         term, literal = operands
         if facts.kind(term) in (None, literal.operator) and not (
@@ -351,7 +351,7 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
 
 
 def _of_text_function(term: Expression, domain: Domain) -> Domain:
-    """Return what a text in lower case, say, can be: only what is in lower case."""
+    """Return the possible results of a text function such as LOWER: only texts in lower case."""
     change = TEXT_FUNCTIONS.get(term.operator)
     if change is None or domain.members is None:
         return domain
@@ -362,13 +362,13 @@ def _of_text_function(term: Expression, domain: Domain) -> Domain:
 
 
 def truths(condition: Expression, facts: Facts) -> Truths:
-    """Return all that a condition can be, or more than that, each part taken for itself."""
+    """Return all possible truths of a condition, or more, with its parts treated as independent."""
     row: dict[str, Value] = {}
     return possible_truths(_Reader(facts, row).condition(condition), row)
 
 
 class _Reader:
-    """Writes an expression so that `possible_truths` knows all of it: what it does not know becomes a field."""
+    """Rewrites an expression for `possible_truths`, with fields in place of terms that it does not know."""
 
     def __init__(self, facts: Facts, row: dict[str, Value]) -> None:
         self._facts, self._row = facts, row
@@ -401,7 +401,7 @@ class _Reader:
         return self._named(part, self._anything(part))
 
     def _of_numbers(self, part: Expression, compared: Expression) -> Expression:
-        """Return a comparison of numbers, of which one may never be above the other."""
+        """Return a comparison of numbers, simplified if one is never above the other."""
         if part.operator in ("=", "!=", "in"):
             return compared
         high, low = part.operands if part.operator in (">", ">=") else part.operands[::-1]
@@ -438,11 +438,11 @@ class _Reader:
         return all(self._facts.kind(operand) in ("number", None) for operand in part.operands)
 
     def _anything(self, part: Expression) -> Truths:
-        """Return true or false, or NULL if a field in it can be that."""
+        """Return true or false, or also NULL if a field in it can be NULL."""
         return frozenset({True, False} if self._is_surely_known(part) else {True, False, None})
 
     def _is_surely_known(self, part: Expression) -> bool:
-        """Return whether a part that is about texts is not NULL: none of its fields is."""
+        """Return whether a part about texts is never NULL, since none of its fields is."""
         simple = ("text", "field", "in", "date", "zone", *PATTERN_TESTS, *COMPARISONS, *TEXT_FUNCTIONS)
         if part.operator not in simple or part.is_array:
             return False
@@ -458,7 +458,7 @@ class _Reader:
 
 
 def redundant(condition: Expression, facts: Facts) -> Iterator[Order]:
-    """Yield parts without which a condition would be true where it is, each with the part because of which."""
+    """Yield parts that could be removed without changing when a condition is true, each with the reason for it."""
     parts = parts_of(condition)
     for part in parts if len(parts) > 1 else ():
         yield from redundant(part, facts)
@@ -477,10 +477,10 @@ def redundant(condition: Expression, facts: Facts) -> Iterator[Order]:
 
 
 def parts_of(condition: Expression) -> tuple[Expression, ...]:
-    """Return the parts that a condition joins by AND, or by OR; itself where it joins none."""
+    """Return the operands of a condition joined by AND or OR; otherwise the condition itself."""
     return condition.operands if condition.operator == "or" else tuple(conjuncts(condition))
 
 
 def shown(condition: Expression) -> str:
-    """Write a condition as SQL, in a line that is not long."""
+    """Write a condition as SQL, shortened to a line."""
     return short_line(one_line(to_sql(condition)))

@@ -1,4 +1,4 @@
-"""Windows that do not fit the job, groupings with few keys, and policies that are over, or say nothing."""
+"""Finds windows that do not fit the job, groupings with few keys, and policies that are over or have no effect."""
 
 from collections.abc import Iterator
 from math import prod
@@ -49,7 +49,7 @@ FEWEST = 8  # Fewer keys than this are few
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """Look at windows, groupings, lists and policies of each rule."""
+    """Check windows, groupings, lists and policies of each rule."""
     writing = (rule.then for rule in subject.rules if rule.state in ("ACTIVE", "PAUSE"))
     written = {RULES_LIST + then.put for then in writing if then is not None}
     for rule in subject.rules:
@@ -81,7 +81,7 @@ def _short_windows(rule: Rule) -> Iterator[Finding]:
 
 
 def _unknown_rules(rule: Rule, subject: Subject) -> Iterator[Finding]:
-    """Find filters of alerts that name rules which are not there."""
+    """Find filters of alerts that name missing rules."""
     known = {each.rule_id for each in subject.rules}
     filters: list[tuple[Location, Filter]] = [(("where",), rule.where)] if rule.on == "alerts" else []
     for name, feature in rule.features.items():
@@ -100,7 +100,7 @@ def _rules_named(part: Expression) -> Iterator[str]:
 
 
 def _groupings(rule: Rule, subject: Subject) -> Iterator[Finding]:
-    """Find groupings with so few keys that all events land on one, or on a handful; of alerts there are few."""
+    """Find groupings of events with so few keys that all events land on one or a handful."""
     for path, fields, where in groupings_of(rule) if rule.on == "events" else ():
         keys = _most_keys(subject, rule, fields, where)
         if keys is not None and keys < FEWEST:
@@ -109,7 +109,7 @@ def _groupings(rule: Rule, subject: Subject) -> Iterator[Finding]:
 
 
 def groupings_of(rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Filter]]:
-    """Yield where each grouping is written, its fields, and the filter of its group."""
+    """Yield the location of each grouping, its fields, and the filter of its group."""
     yield ("group_by",), rule.group_by, rule.group_where
     for name, feature in rule.features.items():
         if feature.group_by is not None and not feature.aggregate.by_value:
@@ -117,7 +117,7 @@ def groupings_of(rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...],
 
 
 def _most_keys(subject: Subject, rule: Rule, fields: tuple[str, ...], where: Filter) -> int | None:
-    """Return how many keys there can be; None if very many, or none at all."""
+    """Return the greatest possible number of keys; None if very many, or none at all."""
     schema = subject.schema_of(rule)
     facts = given(filter_condition(where, schema), event_facts(rule, schema))
     if facts is None:

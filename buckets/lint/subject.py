@@ -1,4 +1,4 @@
-"""What lint looks at: rules, with all that is known about their fields, features, events and job; and its findings."""
+"""The subject of lint: rules, with all facts about their fields, features, events and job; and its findings."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ _ONE = Expression("number", value=Decimal(1))
 
 
 def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
-    """Return what is known of the fields of the events that a rule looks at.
+    """Return the facts about the fields of the events that a rule sees.
 
     The rule never sees an event with a null in a grouping field.
     """
@@ -55,9 +55,9 @@ def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
 
 
 def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings | None = None) -> Facts | None:
-    """Return what is known of fields and features where a rule is evaluated; None where its filter lets no event pass.
+    """Return the facts about fields and features where a rule is evaluated; None if its filter passes no event.
 
-    The buckets of a job with these settings may leave out what lies in them.
+    Under a job's settings, buckets may leave events out.
     """
     of_events = event_facts(rule, schema)
     facts = given(filter_condition(rule.where, schema), of_events)
@@ -74,7 +74,7 @@ def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings 
 
 
 def feature_kind(feature: Feature, schema: EventSchema | None) -> ValueKind | None:
-    """Return what the values of a feature are; None where that depends on a schema, which is not known."""
+    """Return the kind of a feature's values; None if that depends on an unknown schema."""
     if schema is None:
         return None if feature.aggregate.keeps_kind else feature.aggregate.kind(None)
     return feature.kind(schema)
@@ -97,7 +97,7 @@ def _domain_of(
             counts_itself = counts_itself and _is_within(rule.where, named.where, schema)
             of_field = (counted or of_events).of_name(named.feature.of or "")
             size = 1 if named.feature.of in named.fields else of_field.size
-            field = ValueRange(size=size)  # anything where there can be no number
+            field = ValueRange(size=size)  # anything, since there is no number
             if of_field.may_be_known:
                 field = ValueRange(*of_field.hull, of_field.digits, of_field.may_be_null, size)
         possible = aggregate.value_range(field, named.feature.window.reach_ms, counts_itself)
@@ -107,13 +107,13 @@ def _domain_of(
         if kind != "number":
             members = TRUTH.members if kind == "boolean" else None
             domain = Domain(members=members, may_be_null=possible.may_be_null)
-    # At an event that does not belong to the group of the feature it is NULL.
+    # At an event outside the feature's group it is NULL.
     is_seen = set(named.fields) <= set(rule.group_by)
     return domain if is_seen else replace(domain, may_be_null=True)
 
 
 def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
-    """Return whether values are those of all events of the window, and not of all but those of a bucket."""
+    """Return whether values cover all events of the window, not all but those of one bucket."""
     if engine is None or schema is None:
         return True
     precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
@@ -122,7 +122,7 @@ def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSet
 
 
 def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bool:
-    """Return whether each event that passes one filter surely passes the other."""
+    """Return whether every event that passes one filter surely passes the other."""
     if not counted or where == counted:
         return True
     try:
@@ -137,11 +137,11 @@ def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bo
 def _relations(
     rule: Rule, of_events: Facts, schema: EventSchema | None, engine: EngineSettings | None
 ) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
-    """Return how features of a rule relate to one another and to the fields of their event, whatever the events are.
+    """Return how features of a rule relate to one another and to event fields, for any events.
 
-    The events of a window are among those of a longer one whose filter lets as many pass, or more. So a count is never
-    above that of the longer one, no value is above the greatest of a window that holds it, and where the event is the
-    first of its window, there is none before it in a shorter one.
+    A longer window with the same or a wider filter contains the events of a shorter one. So its count is never smaller,
+    a window's maximum is never below its values, and an event that is the first of its window has no predecessor in a
+    shorter one.
 
     Returns:
         Pairs of names in the condition of the rule, of which the first is never above the second where neither is NULL;
@@ -179,7 +179,7 @@ def _name(named: NamedFeature) -> Expression:
 
 
 def _holds(outer: NamedFeature, inner: NamedFeature, schema: EventSchema | None) -> bool:
-    """Return whether one feature surely counts each event that the other one does."""
+    """Return whether one feature surely counts each event that the other counts."""
     return (
         inner.feature.window.reach_ms <= outer.feature.window.reach_ms
         and set(inner.fields) == set(outer.fields)
@@ -188,7 +188,7 @@ def _holds(outer: NamedFeature, inner: NamedFeature, schema: EventSchema | None)
 
 
 def _is_above(inner: NamedFeature, outer: NamedFeature, is_positive: bool) -> bool:
-    """Return whether a feature is never above one that counts the same events, or more; no event is positive or all."""
+    """Return whether a feature is never above one that counts at least the same events; sums need `is_positive`."""
     (one, other), same = (inner.feature.function, outer.feature.function), inner.feature.of == outer.feature.of
     if other == "count":
         return one in ("count", "count_distinct")
@@ -200,7 +200,7 @@ def _is_above(inner: NamedFeature, outer: NamedFeature, is_positive: bool) -> bo
 
 
 def _is_alone(outer: NamedFeature, counts_itself: bool) -> Iterator[Expression]:
-    """Yield what is true where no event before its own counts, and nowhere else."""
+    """Yield conditions that are true exactly if no earlier event counts."""
     if outer.feature.function == "is_first":
         yield Expression("=", (_name(outer), Expression("boolean", value=True)))
     elif outer.feature.function == "count" and counts_itself:
@@ -208,7 +208,7 @@ def _is_alone(outer: NamedFeature, counts_itself: bool) -> Iterator[Expression]:
 
 
 def _none_before(inner: NamedFeature) -> Iterator[Expression]:
-    """Yield what follows from that for a feature that counts no other events."""
+    """Yield the consequences of that for a feature that counts no other events."""
     function = inner.feature.function
     if function in ("previous", "time_since_previous"):
         yield Expression("is_null", (_name(inner),))
@@ -220,7 +220,7 @@ def _none_before(inner: NamedFeature) -> Iterator[Expression]:
 
 @dataclass(frozen=True)
 class KeyCounts:
-    """The keys of a grouping: how many keys and events there are, the largest key, and how many events that has."""
+    """The keys of a grouping: the numbers of keys and events, and the largest key with its number of events."""
 
     keys: int
     largest: int
@@ -230,21 +230,21 @@ class KeyCounts:
 
 @dataclass(frozen=True)
 class EventSummary:
-    """What a file of events has shown."""
+    """The findings from a file of events."""
 
     events: int  # how many there are
     bad: BadRows  # the rows that are no events, and what was rounded
     passed: Mapping[Filter, int]  # by filter, how many events pass
     nulls: Mapping[str, int]  # by field, in how many events it is null
     keys: Mapping[tuple[str, ...], KeyCounts]  # by the fields of a grouping
-    fired: Mapping[str, int]  # by rule, at how many events it would fire; rules that could not be tried are not in it
+    fired: Mapping[str, int]  # by rule, at how many events it would fire; only rules that could be tried
     # the fields of text that the file has as floating point, each with the type of its column
     floating: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FilterAt:
-    """A filter of a rule, or of one of its features, and where in the rule it is."""
+    """A filter of a rule, or of one of its features, and its location in the rule."""
 
     rule: Rule
     path: Location
@@ -254,7 +254,7 @@ class FilterAt:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is looked at."""
+    """The input of lint."""
 
     rules: tuple[Rule, ...]  # valid rules, without deleted ones
     now_ms: int  # the time, in ms since the epoch
@@ -263,19 +263,19 @@ class Subject:
     events: EventSummary | None = None  # what a file of events has shown, if there is one
     # for each rule the fields that its file names, which tells a default from one that somebody wrote
     written: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    is_part: bool = False  # whether there may be other rules beside them
+    is_part: bool = False  # whether there may be other rules
 
     def schema_of(self, rule: Rule) -> EventSchema | None:
-        """Return the event schema of what a rule counts: that of events does not hold for alerts."""
+        """Return the event schema of the things that a rule counts; alerts have another one than events."""
         return self.schema if rule.on == "events" else None
 
     @cached_property
     def firing_facts(self) -> Mapping[str, Facts | None]:
-        """By rule, what is known of fields and features where it is evaluated; None where no event can pass."""
+        """By rule, the facts about fields and features where it is evaluated; None if no event can pass."""
         return {rule.rule_id: firing_facts(rule, self.schema_of(rule), self.engine) for rule in self.rules}
 
     def filters(self) -> Iterator[FilterAt]:
-        """Yield all filters that are written, each of a rule or of a feature."""
+        """Yield all written filters, each of a rule or of a feature."""
         for rule in self.rules:
             if rule.where:
                 yield FilterAt(rule, ("where",), rule.where)
@@ -291,7 +291,7 @@ _HEAD = re.compile(r"# \w+: (.*)\n\nLevel: (\w+)\.\n")
 
 @dataclass(frozen=True)
 class Code:
-    """A kind of finding, whose page says what is found, and how bad that is."""
+    """A kind of finding; its page describes what is found, and its level."""
 
     code: str  # its stable name, as in B101
     message: str  # what, why, and what to do, in one line, with the names of values in braces
@@ -302,7 +302,7 @@ class Code:
 
     @cached_property
     def page(self) -> str:
-        """Its page as Markdown, with an example that has the finding, one that is mended, and how to silence it."""
+        """Its page as Markdown, with an example, the corrected example, and how to silence it."""
         written = (files("buckets.lint") / "pages" / f"{self.code}.md").read_text(encoding="utf-8")
         text, _, reason = written.partition("\nSilence: ")
         way = f"```\nsilence: {{{self.code}: {reason.strip()}}}\n```"
@@ -311,12 +311,12 @@ class Code:
 
     @property
     def title(self) -> str:
-        """What is found, in a few words."""
+        """The kind of finding, in a few words."""
         return self._head[1]
 
     @property
     def level(self) -> str:
-        """How bad it is: an error makes a rule useless, a warning is hardly what was meant, a note is worth a look."""
+        """How bad it is: an error makes a rule useless, a warning is probably unintended, a note is worth a look."""
         return self._head[2]
 
     @property
@@ -326,13 +326,13 @@ class Code:
         return head
 
     def at(self, rule: Rule, path: Location, **values: object) -> "Finding":
-        """Return a finding in a field of a rule, with the values that its message names."""
+        """Return a finding in a field of a rule, with the values for its message."""
         return Finding(self, rule.rule_id, path, self.message.format(**values))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was found."""
+    """A single finding."""
 
     code: Code  # what kind of thing
     rule_id: str  # in which rule

@@ -1,5 +1,5 @@
-"""What assistants ask of a job, by the Model Context Protocol over standard input and output; it imports no Spark.
+"""Serves assistants, by the Model Context Protocol over standard input and output; it imports no Spark.
 
-`tools` reads, `drafts` tries and saves rules, and `server` serves both. Answers are the reports that commands print as
-JSON, with their lists bounded.
+`tools` reads, `drafts` tries and saves rules, and `server` serves both. Answers are the JSON reports of commands, with
+bounded lists.
 """

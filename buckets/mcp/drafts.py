@@ -27,10 +27,10 @@ _MOST_CHARACTERS = 100_000
 
 
 class DraftTools:
-    """The tools that are given a rule; drafts are saved under the name of a person and their assistant."""
+    """The tools that take a rule; drafts are saved under the name of a person and their assistant."""
 
     def __init__(self, asked: AskedJob, questions: Questions, person: str) -> None:
-        """Try rules on the archive of a job, one after the other, and save those of a person beside its rules."""
+        """Try rules on the archive of a job, one at a time, and save a person's drafts beside its rules."""
         self._asked, self._questions, self._person = asked, questions, person
         self._checks = RuleChecks(is_replaced=False)
 
@@ -73,7 +73,7 @@ class DraftTools:
             with anyio.move_on_after(seconds_at_most):
                 await _tell_until_over(context, question)
         finally:
-            self._questions.cancel(question.identity)  # of one that is over, nothing
+            self._questions.cancel(question.identity)  # no effect on one that has ended
         if question.state == "cancelled":
             message = f"given up after {seconds_at_most:,} s; ask for a shorter time, or more seconds_at_most"
             raise BucketsError(message)
@@ -85,7 +85,7 @@ class DraftTools:
         return report | bounded | counts | {"checked": checked, "has_more": max(counts.values()) > limit}
 
     def _read(self, rule: str, rule_id: str) -> tuple[str, Answer]:
-        """Return the text of a rule, with what checks and tests say of it."""
+        """Return the text of a rule, with the results of checks and tests."""
         if bool(rule) == bool(rule_id):
             message = "give either rule, its text, or rule_id, a rule of the job"
             raise BucketsError(message)
@@ -136,14 +136,14 @@ class DraftTools:
         }
 
     def _author(self, context: Context) -> str:
-        """Return the person and, as it calls itself, the assistant."""
+        """Return the person and the assistant by its own name."""
         client: Any = context.session.client_params
         name = "" if client is None else one_line(client.client_info.name.strip())[:_LONGEST_NAME]
         return f"{self._person or 'somebody'} via {name or 'an assistant'}"
 
 
 async def _tell_until_over(context: Context, question: Question) -> None:
-    """Tell how far a question is each time that it has come further."""
+    """Report the progress of a question whenever it advances."""
     told = -1
     while not question.is_over:
         rows, of = question.progress.get("rows", 0), question.progress.get("of", 0)

@@ -1,7 +1,7 @@
-"""Serves an assistant on standard input and output until it goes away.
+"""Serves an assistant on standard input and output until it disconnects.
 
-Standard output belongs to the protocol. The `mcp` package serves it from a duplicate, and points descriptor 1 at
-standard error meanwhile, so that nothing else can get into it.
+Standard output is reserved for the protocol. The `mcp` package serves it from a duplicate, and points descriptor 1 at
+standard error meanwhile, so that nothing else can write to it.
 """
 
 import functools
@@ -43,14 +43,14 @@ _INSTRUCTIONS = (
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _PROPOSES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
-_AT_ONCE = 4  # So many calls read files at the same time; others wait
+_AT_ONCE = 4  # Concurrent calls that read files; others wait
 
 
 class AssistantServer(MCPServer[Any]):
-    """A server whose tools fail in one line, and whose answers are the same as text and as data."""
+    """A server whose tools fail in one line, and whose answers are identical as text and as data."""
 
     def __init__(self, asked: AskedJob, questions: Questions, person: str, is_read_only: bool) -> None:
-        """Serve the assistant of a person, as `serve` does; backtests are asked for among `questions`."""
+        """Serve the assistant of a person, as `serve` does; backtests are queued in `questions`."""
         reading, drafts = ReadingTools(asked), DraftTools(asked, questions, person)
         read: list[Callable[..., Any]] = [
             reading.job_health,
@@ -76,7 +76,7 @@ class AssistantServer(MCPServer[Any]):
         """Call a tool.
 
         Raises:
-            ToolError: it fails; says why, in one line. Its caller logs an UnexpectedToolError.
+            ToolError: it fails, with the reason in one line. Its caller logs an UnexpectedToolError.
         """
         self._check_names(name, arguments)
         try:
@@ -92,7 +92,7 @@ class AssistantServer(MCPServer[Any]):
         return result.model_copy(update={"content": [TextContent(type="text", text=text)]})
 
     def _check_names(self, name: str, arguments: dict[str, Any]) -> None:
-        """See that a tool knows its arguments; the package leaves out those that it does not know."""
+        """Refuse unknown arguments of a tool, which the package would ignore."""
         known = self._arguments.get(name)
         if known is None:
             message = f"there is no tool {short_line(repr(name))}; there are {', '.join(self._arguments)}"
@@ -106,7 +106,7 @@ class AssistantServer(MCPServer[Any]):
 
 
 def _line_of(error: ToolError) -> str | None:
-    """Return what to say of a bad input; None where the program is at fault."""
+    """Return a message for invalid input; None if the program is at fault."""
     cause = error.__cause__
     if isinstance(cause, ValidationError):
         return one_line(first_fault(cause)[1])
@@ -114,7 +114,7 @@ def _line_of(error: ToolError) -> str | None:
 
 
 def _without_dashes(message: str) -> str:
-    """Return a message without the dashes of options, but in the commands that it quotes."""
+    """Return a message without the dashes of options, except in quoted commands."""
     parts = message.split("`")
     parts[::2] = [_DASHES.sub("", part) for part in parts[::2]]
     return "`".join(parts)
@@ -123,12 +123,12 @@ def _without_dashes(message: str) -> str:
 def _in_thread(
     function: Callable[..., Any], limiter: anyio.CapacityLimiter, can_be_left: bool
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a function that reads files as one that others need not wait for.
+    """Return an asynchronous function that runs a function which reads files in a thread.
 
     Args:
-        function: what is called in a thread.
-        limiter: how many are called at the same time.
-        can_be_left: whether a call that is called off goes on by itself; otherwise it is waited for.
+        function: the function to run in a thread.
+        limiter: limits the number of concurrent calls.
+        can_be_left: whether a cancelled call may continue unattended; otherwise it is awaited.
     """
 
     @functools.wraps(function)
@@ -151,7 +151,7 @@ def serve(conf: Path, person: str, is_read_only: bool) -> None:
 
     Args:
         conf: the configuration of the job.
-        person: whose assistant it is.
+        person: the person whose assistant it is.
         is_read_only: whether no drafts may be proposed.
     """
     asked, questions = AskedJob(conf, load_job(conf)), Questions()
@@ -174,7 +174,7 @@ async def _end_at_signal(questions: Questions) -> None:
 def _end(questions: Questions, code: int) -> Never:
     """End the process at once.
 
-    Python would wait for threads that read files or the standard input, and nobody can call these off.
+    Python would wait for threads that read files or the standard input, which cannot be cancelled.
     """
     questions.close()
     sys.stderr.flush()

@@ -76,7 +76,7 @@ class ReadingTools:
     """The tools that change nothing; each answers with a report."""
 
     def __init__(self, asked: AskedJob) -> None:
-        """Read what a job has done; nothing is taken from it."""
+        """Read the records of a job, which is not affected."""
         self._asked = asked
 
     def job_health(self, limit: Limit = 5) -> Answer:

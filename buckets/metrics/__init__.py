@@ -1,4 +1,4 @@
-"""Tells Prometheus, Kubernetes and people on call how a job is, from the status that `monitor` keeps of it.
+"""Reports the health of a job to Prometheus, Kubernetes and people on call, from the status that `monitor` keeps.
 
-Nothing is counted here: each answer is made of the status at that moment.
+Nothing is counted here: each response is made from the current status.
 """

@@ -1,6 +1,6 @@
-"""Answers Prometheus and Kubernetes over HTTP: `/metrics`, `/healthz` and `/readyz`, on threads of its own.
+"""Answers Prometheus and Kubernetes over HTTP: `/metrics`, `/healthz` and `/readyz`, on separate threads.
 
-It begins to answer before Spark starts, and never waits for the query: all that it reports is in the latest status.
+It starts before Spark, and never waits for the query: it reports only the latest status.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ STARTING = "it is starting"
 
 @dataclass(frozen=True)
 class Health:
-    """An answer: whether all is well, and why, in one line."""
+    """A health check's result: whether all is well, and why, in one line."""
 
     is_well: bool
     reason: str
 
 
 def alive(status: "Status | None") -> Health:
-    """Say whether a job is alive: it is from its start to its end, however busy or far behind it is."""
+    """Return whether a job is alive: from its start to its end, however busy or far behind it is."""
     if status is None:
         return Health(True, STARTING)
     if status["ended_ms"] is not None:
@@ -45,7 +45,7 @@ def alive(status: "Status | None") -> Health:
 
 
 def ready(status: "Status | None", now_ms: int, ready_lag: int) -> Health:
-    """Say whether a job is ready: it has scored a batch, or found that there is nothing to score; and all is well.
+    """Return whether a job is ready: it has scored a batch or found nothing to score, and has no problem.
 
     Args:
         status: of the job, or of an audit; None before there is one.
@@ -72,22 +72,22 @@ def ready(status: "Status | None", now_ms: int, ready_lag: int) -> Health:
     return Health(True, done if lag is None else f"{done}, {counted(lag, 'message')} behind")
 
 
-REQUEST_WITHIN_S = 10.0  # A client is let go that has not asked, or not read what it is told, after so long
-_MOST_CONNECTIONS = 64  # So many clients are there at once; of more the one that came first is let go
+REQUEST_WITHIN_S = 10.0  # Time for a client to send its request and to read the response
+_MOST_CONNECTIONS = 64  # Concurrent clients; beyond that the oldest one is disconnected
 Latest = Callable[[], "Status"]
 
 
 class Endpoint:
-    """What is told there: of a job, an audit, or a job with the audit beside it; nothing while Spark starts."""
+    """The content of the endpoint: a job, an audit, or a job with its audit; nothing while Spark starts."""
 
     def __init__(self, ready_lag: int) -> None:
-        """Begin with nothing; `ready_lag` is how many messages a ready job may be behind."""
+        """Begin without content; `ready_lag` is how many messages a ready job may be behind."""
         self._ready_lag = ready_lag
         self._job: Latest | None = None
         self._audit: Latest | None = None
 
     def follow(self, job: Latest | None = None, audit: Latest | None = None) -> None:
-        """Tell of a job or an audit from now on, given what returns its latest status."""
+        """Report a job or an audit from now on, from functions that return the latest status."""
         self._job, self._audit = job or self._job, audit or self._audit
 
     def metrics(self) -> bytes:
@@ -99,7 +99,7 @@ class Endpoint:
         return exposition([BUILD], {}) + b"".join(told)
 
     def health(self, path: str) -> Health:
-        """Say whether a job, or an audit by itself, is alive or ready, of which one is asked by the path."""
+        """Return whether a job, or an audit alone, is alive or ready, depending on the path."""
         latest = self._job or self._audit
         status = None if latest is None else latest()
         return alive(status) if path == "/healthz" else ready(status, epoch_ms(), self._ready_lag)
@@ -107,10 +107,10 @@ class Endpoint:
 
 @contextlib.contextmanager
 def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port") -> Iterator[Endpoint]:
-    """Answer while the `with` lasts; without settings nobody can ask.
+    """Serve inside the `with` block; without settings nothing is served.
 
     Raises:
-        BucketsError: nobody can listen there, or the package that writes metrics is missing.
+        BucketsError: the address cannot be bound, or the package that writes metrics is missing.
     """
     if settings is None:
         yield Endpoint(0)
@@ -136,7 +136,7 @@ def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port
 
 
 class _Server(ThreadingHTTPServer):
-    """A server with a thread for each client, which has time for one request."""
+    """A server with one thread per client, for one request each."""
 
     daemon_threads = True
     block_on_close = False
@@ -149,28 +149,28 @@ class _Server(ThreadingHTTPServer):
         super().__init__((settings.host, settings.port), _Answers)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a client, and let the first one go where there are too many."""
+        """Serve a client, and disconnect the oldest one if there are too many."""
         self._since_s[request] = time.monotonic()
         for connection in list(self._since_s)[:-_MOST_CONNECTIONS]:
             self._let_go(connection)
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Let clients go that take too long, which is looked at twice a second."""
+        """Disconnect clients that take too long; called twice a second."""
         for request, since_s in list(self._since_s.items()):
             if time.monotonic() - since_s > REQUEST_WITHIN_S:
                 self._let_go(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close the connection of a client that has been answered."""
+        """Close the connection of a client that has been served."""
         self._since_s.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing of clients that have gone away."""
+        """Ignore clients that have disconnected."""
 
     def _let_go(self, request: socket.socket) -> None:
-        """End what the thread of a client reads or writes, so that it closes the connection."""
+        """Interrupt the reads and writes of a client's thread, so that it closes the connection."""
         self._since_s.pop(request, None)
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
@@ -187,7 +187,7 @@ class _Answers(BaseHTTPRequestHandler):
         if path == "/metrics":
             try:
                 metrics = self.server.watched.metrics()
-            except Exception as error:  # The job goes on; who asks sees what is wrong here.
+            except Exception as error:  # The job continues; the client sees the error.
                 self._send(500, "text/plain; charset=utf-8", kind_and_line(error).encode())
             else:
                 from buckets.metrics.job_metrics import CONTENT_TYPE
@@ -208,4 +208,4 @@ class _Answers(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: whoever asks every few seconds is no news."""
+        """Log nothing: requests every few seconds are not news."""

@@ -1,4 +1,4 @@
-"""The metrics of jobs, audits and consoles: each declared once in `families.yaml`, beside the place of its numbers.
+"""The metrics of jobs, audits and consoles, each declared once in `families.yaml`, with the source of its numbers.
 
 Cardinality is bounded where it is counted: rules and groups beyond the first 200, and partitions beyond the first
 500, are `other` (`monitor.query_news`).
@@ -21,11 +21,11 @@ from buckets.monitor.words import schema_news
 from buckets.resources import resource
 from buckets.version import own_version
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4  # Of what `exposition` returns
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4  # Content type of `exposition`
 Status = Mapping[str, Any]
 Sample = tuple[tuple[str, ...], Any]
 """The values of the labels, and a number; of a histogram what `monitor.query_news.Histogram.to_json` returns."""
-Reader = Callable[[Status], Any]  # Reads of a status a number, numbers by one label, or samples; None for nothing
+Reader = Callable[[Status], Any]  # Reads a number, numbers by one label, or samples from a status; or None
 _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
@@ -35,12 +35,12 @@ class Family:
 
     kind: Literal["counter", "gauge", "histogram"]
     name: str  # without `_total`, which a counter gets
-    text: str  # what it is
-    reads: str  # the name of a reader, or where in a status its number, or its numbers by label, are
+    text: str  # its description
+    reads: str  # the name of a reader, or the path of its number, or numbers by label, in a status
     labels: Sequence[str] = ()  # the names of its labels
 
     def of(self, status: Status) -> Metric:
-        """Return the metric with the numbers of a status."""
+        """Return the metric with the values of a status."""
         reader = _READERS.get(self.reads)
         samples = _samples(_at_path(status, self.reads) if reader is None else reader(status), bool(self.labels))
         if self.kind == "histogram":
@@ -57,7 +57,7 @@ class Family:
 
 
 def _at_path(status: Status, path: str) -> Any:
-    """Return what is at a path of a status; None where nothing is."""
+    """Return the value at a path of a status; None if missing."""
     value: Any = status
     for name in path.split("."):
         value = None if value is None else value.get(name)
@@ -65,7 +65,7 @@ def _at_path(status: Status, path: str) -> Any:
 
 
 def _samples(read: Any, has_labels: bool) -> Iterable[Sample]:
-    """Return a number, or numbers by one label, as samples; what are samples already as they are."""
+    """Return a number, or numbers by one label, as samples; samples are returned unchanged."""
     if read is None:
         return []
     if not has_labels:
@@ -75,7 +75,7 @@ def _samples(read: Any, has_labels: bool) -> Iterable[Sample]:
 
 @dataclass(frozen=True)
 class Snapshot(Collector):
-    """What a status says in some metrics."""
+    """The values of a status in some metrics."""
 
     families: Sequence[Family]
     status: Status
@@ -86,7 +86,7 @@ class Snapshot(Collector):
 
 
 def exposition(families: Sequence[Family], status: Status) -> bytes:
-    """Return what a status says in some metrics, in the text format of Prometheus.
+    """Return the values of a status in some metrics, in the text format of Prometheus.
 
     Complexity: O(series).
     """
@@ -105,7 +105,7 @@ OUTCOMES = {
     "skipped": "skipped",
     "unjudged": "unjudged",
 }
-"""What becomes of an event in a group: the name in the accounts, and that of the label."""
+"""Outcomes of an event in a group: the name in the accounts, and the label."""
 _PROCESSES = {"driver": "driver", "JVM": "jvm", "Python workers": "worker"}
 
 
@@ -141,12 +141,12 @@ def _processes(name: str) -> Reader:
 
 
 def last_batch_s(status: Status) -> float | None:
-    """Read when a batch was written last; None before the first."""
+    """Read when the last batch was written; None before the first."""
     return None if status["last_batch"] is None else status["last_batch"]["written_ms"] / 1000
 
 
 def last_progress_s(status: Status) -> float:
-    """Return when a query has last got on: results were written, nothing new was found, or at least it has started."""
+    """Return when a query last made progress: it wrote results, found nothing new, or at least started."""
     return max(float(status["started_ms"]) / 1000, last_batch_s(status) or 0.0, (status["idle_ms"] or 0) / 1000)
 
 
@@ -182,9 +182,9 @@ BUILD = Family("gauge", "buckets_build_info", "The release that runs.", "build",
 
 
 def job_exposition(status: Status) -> bytes:
-    """Return the metrics of a job by its status, as `LiveStatus.latest` or `read_live` has it, for Prometheus.
+    """Return the metrics of a job for Prometheus, from its status in `LiveStatus.latest` or `read_live`.
 
-    Complexity: O(series), and a few ms for each Python worker on this machine, whose memory is looked up.
+    Complexity: O(series), and a few ms for each Python worker on this machine, to read its memory.
     """
     workers_bytes = proportional_bytes(status["pid"]) if status["host"] == socket.gethostname() else None
     return exposition(JOB, {**status, "workers_bytes": workers_bytes})

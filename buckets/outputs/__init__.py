@@ -1,4 +1,4 @@
-"""Results as other people see them: names and columns of the outputs, published messages, and reading them back.
+"""Results for other people: names and columns of the outputs, published messages, and reading them back.
 
-How results are computed does not belong here, nor how they are written into tables or topics.
+How results are computed, or written into tables or topics, does not belong here.
 """

@@ -1,4 +1,4 @@
-"""The outputs of scoring, each declared once in `OUTPUTS`; sinks, audit, replays and commands go by these declarations.
+"""The outputs of scoring, each declared once in `OUTPUTS`; sinks, audit, replays and commands use these declarations.
 
 Inside the query times are epoch milliseconds and values are decimals, both exact; a sink writes them in the form of
 its files (timestamps in Delta, integers and strings in JSON lines).
@@ -23,7 +23,7 @@ HELD_ALERTS = "held_alerts"
 VARIANT_ALERTS = "variant_alerts"
 VARIANT_HELD_ALERTS = "variant_held_alerts"
 VARIANT_OUTPUTS = (VARIANT_ALERTS, VARIANT_HELD_ALERTS)
-"""What variants of rules would have raised, and held back; only in backtests with a sweep."""
+"""Alerts that variants of rules would have raised, or held back; only in backtests with a sweep."""
 EVALUATIONS = "evaluations"
 LATE_EVENTS = "late_events"
 COLLISIONS = "collisions"
@@ -31,11 +31,11 @@ DUPLICATES = "duplicates"
 DEAD_LETTERS = "dead_letters"
 BATCHES = "batches"
 VERDICTS = "verdicts"
-"""What people have found about alerts: no output of scoring, but a topic, or a table, beside those."""
+"""People's verdicts on alerts: not an output of scoring, but a further topic or table."""
 
-TIME = pa.timestamp("ms", "UTC")  # A moment, to the millisecond
+TIME = pa.timestamp("ms", "UTC")  # A timestamp, in ms
 DIFFERING = ("other_values", "own_values")
-"""Columns of duplicates, with the fields alone in which one differs from the event that had arrived."""
+"""Columns of duplicates with only those fields that differ from the event that arrived earlier."""
 OBJECTS = ("key", "event", "terms", *DIFFERING)  # Columns that are JSON as text in tables
 _TYPES = {
     pa.string(): "source reason raw group group_id key alert_id rule_id rule event_id other_event_id operator limit "
@@ -47,7 +47,7 @@ _TYPES = {
     TIME: "event_time window_start window_end clock latest_event_time",
     VALUE: "value lower upper",
 }
-"""What columns hold, by their names: those of one name hold the same in each output."""
+"""Types of columns by name: columns with one name have the same type in each output."""
 _TYPE_OF = {name: kind for kind, names in _TYPES.items() for name in names.split()}
 
 
@@ -63,7 +63,7 @@ _ALERT = (
     "held_back"
 )
 _REPEATS_OF_ALERTS = ("day", "event_time")
-"""The id of an alert does not say where its transaction came from, but when it was."""
+"""The id of an alert depends on the time of its transaction, but not on its source."""
 
 
 def _alerts(name: str, contract: str, more: str = "") -> Output:
@@ -77,7 +77,7 @@ OUTPUTS = (
     _alerts(HELD_ALERTS, "held-alert-v1", "held_by state"),
     Output(
         EVALUATIONS,
-        # Of a rule with features the value, its bounds and counts are NULL, and `terms` tells them, as JSON; of others
+        # For rules with features the value, its bounds and counts are NULL, and `terms` holds them as JSON; for others
         # it is the other way round.
         _fields(
             "event_id rule_id rule_version ruleset_version key event_time value lower upper exact warm "
@@ -149,22 +149,22 @@ BATCH_COLUMNS = pa.schema(
 
 
 def output_columns(largest_scale: int) -> dict[str, pa.Schema]:
-    """Return the outputs that are decoded from payloads, which are all but `batches`, and their columns."""
+    """Return the outputs that are decoded from payloads (all but `batches`), with their columns."""
     return {output.name: output.columns_for(largest_scale) for output in OUTPUTS}
 
 
 def columns_of(name: str, largest_scale: int) -> pa.Schema:
-    """Return the columns of one output that is decoded from payloads, including variants."""
+    """Return the columns, including variants, of one output that is decoded from payloads."""
     return _BY_NAME[name].columns_for(largest_scale)
 
 
 def names_of(kind: pa.DataType) -> frozenset[str]:
-    """Return the columns of outputs that have a type."""
+    """Return the names of all output columns of a type."""
     return frozenset(field.name for output in OUTPUTS for field in output.columns if field.type == kind)
 
 
 def identity_of(name: str) -> tuple[str, ...]:
-    """Return the columns that tell rows of an output apart."""
+    """Return the columns that identify a row of an output."""
     return _BY_NAME[name].identity
 
 
@@ -183,7 +183,7 @@ _TERMS = pa.list_(pa.struct([pa.field(name, _NO_TEXTS.get(name, pa.string())) fo
 
 
 def field_types(schema: EventSchema) -> dict[str, pa.DataType]:
-    """Return the types of the fields of events: measures are decimals with their digits."""
+    """Return the types of event fields; measures are decimals with their scale."""
     measures = {name: pa.decimal128(_OF_MEASURE, measure.scale) for name, measure in schema.measures.items()}
     named = {schema.event_id: pa.string(), schema.event_time.field: pa.int64()}
     return named | column_types(schema) | measures
@@ -194,8 +194,8 @@ def with_structs(
 ) -> pa.Table:
     """Return results with `key`, `event` and `terms`, which are objects or JSON as text, as structs.
 
-    `known` has the types of fields, which events all have then; other types are those of the values there are. Keys
-    have `key_fields` in any case.
+    `known` gives the types of fields, which all events then have; other types follow from the values. Keys always have
+    `key_fields`.
     """
     for name in OBJECTS:
         index = table.schema.get_field_index(name)
@@ -211,7 +211,7 @@ def with_structs(
 
 
 def with_digits(table: pa.Table, digits: int) -> pa.Table:
-    """Return results whose values have so many digits after the point, which is as many as any rule's have."""
+    """Return results with values cast to `digits` digits after the point, the most that any rule has."""
     for name in _VALUES:
         index = table.schema.get_field_index(name)
         if index >= 0:
@@ -220,7 +220,7 @@ def with_digits(table: pa.Table, digits: int) -> pa.Table:
 
 
 def _struct_of(values: Iterable[Any], known: Mapping[str, pa.DataType], there: Iterable[str]) -> pa.DataType:
-    """Return the type that holds all values, and has some fields in any case."""
+    """Return the type that fits all values, and always has the given fields."""
     seen: dict[str, set[type]] = {name: set() for name in there}
     elements: dict[str, set[type]] = {}
     for value in values:

@@ -1,7 +1,7 @@
-"""What two rules caught, by their alerts: only the first, only the second, and both.
+"""Compares what two rules caught, by their alerts: events of the first only, of the second only, and of both.
 
-An event that both caught is one whose id and time are in the alerts of both, whatever their keys. Keys are compared
-where both rules group by the same fields. Of each alert only id, time, key and amount stay in memory.
+Both caught an event if its id and time are in the alerts of both, whatever their keys. Keys are compared if both rules
+group by the same fields. Only the id, time, key and amount of each alert stay in memory.
 """
 
 import heapq
@@ -19,11 +19,11 @@ from buckets.numbers.fixed_point import finite_decimal
 Caught = Literal["only_a", "only_b", "both"]
 PARTS: tuple[Caught, ...] = ("only_a", "only_b", "both")
 Event = tuple[str, int]
-"""What tells events apart: the id and the time in ms, for the same id at another time is another event."""
+"""The identity of an event: id and time in ms, since the same id at another time is another event."""
 
 
 class Sample(NamedTuple):
-    """An event that was caught: its time in ms, its id, the key of the alert as JSON, and its amount, if known."""
+    """A caught event: its time in ms, its id, the key of the alert as JSON, and its amount, if known."""
 
     event_time_ms: int
     event_id: str
@@ -32,18 +32,18 @@ class Sample(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """Return which event it is."""
+        """Return the identity of the event."""
         return self.event_id, self.event_time_ms
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the sample as plain data."""
         time, key = iso_text(self.event_time_ms), json.loads(self.key)
         return {"event_id": self.event_id, "event_time": time, "key": key, "amount": _as_text(self.amount)}
 
 
 @dataclass(frozen=True)
 class CaughtEvents:
-    """Events that were caught by one rule alone, or by both."""
+    """Events caught by one rule alone, or by both."""
 
     events: int  # how many
     keys: int | None  # how many keys were caught by that rule alone, or by both; None where the rules have other keys
@@ -51,7 +51,7 @@ class CaughtEvents:
     samples: tuple[Sample, ...]  # the latest of them, newest first
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the figures as plain data."""
         samples = [sample.to_json() for sample in self.samples]
         return {"events": self.events, "keys": self.keys, "amount": _as_text(self.amount), "samples": samples}
 
@@ -66,25 +66,25 @@ class Comparison:
 
     @property
     def overlap(self) -> float | None:
-        """Return the share of all events caught that both caught; None where there are none."""
+        """Return the share of all caught events that both caught; None without any."""
         events = sum(part.events for part in self.parts.values())
         return self.parts["both"].events / events if events else None
 
     def share_of(self, one: Caught) -> float | None:
-        """Return the share of one rule's events that the other caught too; None where it has none."""
+        """Return the share of one rule's events that the other caught too; None if it has none."""
         both, alone = self.parts["both"].events, self.parts[one].events
         return both / (both + alone) if both + alone else None
 
 
 def compared_columns(measure: str | None) -> tuple[str, ...]:
-    """Return the columns of alerts that are compared: the text of the event, most of a row, for its amount only."""
+    """Return the columns of alerts to compare; the text of the event, most of a row, only for its amount."""
     return ("rule_id", "event_id", "event_time", "key", *(() if measure is None else ("event",)))
 
 
 def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | None, samples: int) -> Comparison:
     """Compare what two rules caught. Cost: O(alerts), with memory for each different event.
 
-    Alerts have `compared_columns`, times in ms, `key` and `event` as objects; `samples` events of each part are shown.
+    Alerts have `compared_columns`, times in ms, `key` and `event` as objects; `samples` events of each part are kept.
     """
     caught: dict[str, dict[Event, Sample]] = {a: {}, b: {}}
     for alert in alerts:
@@ -94,7 +94,7 @@ def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | 
 
 
 def sample_of(alert: Mapping[str, Any], measure: str | None) -> Sample:
-    """Return what of an alert is compared; see `compare`."""
+    """Return the part of an alert that `compare` needs."""
     key = json.dumps(alert["key"], sort_keys=True, ensure_ascii=False)
     event = alert.get("event")
     amount = finite_decimal(event.get(measure) if isinstance(event, Mapping) and measure is not None else None)
@@ -102,7 +102,7 @@ def sample_of(alert: Mapping[str, Any], measure: str | None) -> Sample:
 
 
 def compare_events(of_a: Mapping[Event, Sample], of_b: Mapping[Event, Sample], samples: int) -> Comparison:
-    """Compare events that were caught by one and by another; see `compare`."""
+    """Compare the events caught by two rules; see `compare`."""
     events: dict[Caught, list[Sample]] = {
         "only_a": [sample for identity, sample in of_a.items() if identity not in of_b],
         "only_b": [sample for identity, sample in of_b.items() if identity not in of_a],
@@ -120,7 +120,7 @@ def _part(events: list[Sample], keys: int | None, samples: int) -> CaughtEvents:
 
 
 def _keys(of_a: Iterable[Sample], of_b: Iterable[Sample]) -> dict[Caught, int]:
-    """Return how many keys were caught by whom; nothing where the keys are of other fields."""
+    """Count the keys by which rule caught them; empty if the rules group by different fields."""
     keys_a, keys_b = ({sample.key for sample in caught} for caught in (of_a, of_b))
     fields = {frozenset(json.loads(key)) for key in (*keys_a, *keys_b)}
     if len(fields) > 1:

@@ -1,7 +1,7 @@
-"""What a message of an output holds, as its schema in `schemas/*.json` says, read into the types of a table.
+"""Reads the messages of an output, as described by its schema in `schemas/*.json`, into the types of a table.
 
-Only the schema names, describes and limits fields. A message that does not fit it is refused with the field and the
-reason. Fields that the schema does not know were added by a later release, and are kept as they are.
+The schema alone names, describes and limits fields. A message that does not fit is refused with the field and the
+reason. Unknown fields come from a later release, and are kept unchanged.
 """
 
 import json
@@ -65,7 +65,7 @@ class Field:
     required: bool = True
 
     def read(self, value: Any) -> Any:
-        """Return a value as one of its column: moments in us, objects as JSON; one that is none is a ValueError."""
+        """Convert a value to its column's type: timestamps in us, objects as JSON; ValueError if it does not fit."""
         if value is None:
             if self.nullable:
                 return None
@@ -129,7 +129,7 @@ def _shown(value: Any) -> str:
 
 
 def _whole_characters(text: str) -> str:
-    """Return the text, which must hold no half of a character: JSON can write that, and UTF-8 cannot."""
+    """Return the text; refuse unpaired surrogates, which JSON can write and UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -151,11 +151,11 @@ class Contract:
     fields: tuple[Field, ...]  # its fields, in the order of the schema
 
     def read(self, value: bytes | None) -> Row:
-        """Return the value of a message as a row: all fields and `other_fields`; ValueError says what does not fit."""
+        """Return a message as a row: all fields and `other_fields`; ValueError says what does not fit."""
         return self.row_of(_object_of(value))
 
     def row_of(self, values: dict[str, Any]) -> Row:
-        """Return what JSON shows of a message as a row; arguments and errors as `read`."""
+        """Return a decoded JSON message as a row; arguments and errors as for `read`."""
         row: Row = {}
         for field in self.fields:
             if field.name not in values and not field.required:
@@ -194,13 +194,13 @@ def _object_of(value: bytes | None) -> dict[str, Any]:
 
 
 def schema_path(name: str) -> Path:
-    """Return where a published schema lies, by its name and version, such as `alert-v1`."""
+    """Return the path of a published schema by name and version, such as `alert-v1`."""
     return resource(f"schemas/{name}.json")
 
 
 @cache
 def load_contract(name: str) -> Contract:
-    """Read a published schema, by its name and version."""
+    """Read a published schema by name and version."""
     schema = json.loads(schema_path(name).read_text(encoding="utf-8"))
     fields = tuple(_field(name, written, name in schema["required"]) for name, written in schema["properties"].items())
     return Contract(schema["title"], fields)

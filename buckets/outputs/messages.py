@@ -1,7 +1,7 @@
 """Results as messages, in JSON, Avro or Protobuf, and as files of JSON lines.
 
-A message has a key by which it stays in order and an id by which repeats are known. The values are described in
-`schemas`, one file an output. Times are epoch ms, decimals are strings.
+A message has a key, which keeps it in order, and an id, which identifies repeats. `schemas` describes the values, one
+file per output. Times are epoch ms, decimals are strings.
 """
 
 import contextlib
@@ -42,13 +42,13 @@ _FIRST_MESSAGE = b"\0"  # The indexes of the first message of a file of Protobuf
 
 @cache
 def schema_text(output: str, written_in: BinaryFormat) -> str:
-    """Return the schema of an output, as it is registered."""
+    """Return the schema of an output in the form in which it is registered."""
     path = resource(f"schemas/{written_in}/{PUBLISHED[output].contract}.{_ENDS[written_in]}")
     return path.read_text(encoding="utf-8")
 
 
 def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any]) -> bytes:
-    """Return the value of a message behind the number of its schema, from what JSON shows of it."""
+    """Encode the value of a message, given as JSON data, with the prefix for its schema number."""
     if written_in == "avro":
         import fastavro
 
@@ -61,12 +61,12 @@ def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any])
 
 
 def shown_avro(output: str, schema: str, content: bytes) -> dict[str, Any]:
-    """Return what JSON shows of a message in Avro; ValueError if it is broken, or the schema is none."""
+    """Decode a message in Avro to JSON data; ValueError if it is broken, or the schema is invalid."""
     return _as_json(output, _reader(schema)(content))
 
 
 def shown_protobuf(output: str, content: bytes) -> dict[str, Any]:
-    """Return what JSON shows of a message in Protobuf, behind the number of its schema; broken is a ValueError."""
+    """Decode a message in Protobuf, without its schema number, to JSON data; ValueError if broken."""
     from buckets.events.protobuf.wanted import protobuf_value
 
     if not content.startswith(_FIRST_MESSAGE):
@@ -76,7 +76,7 @@ def shown_protobuf(output: str, content: bytes) -> dict[str, Any]:
 
 
 def _with_texts(output: str, shown: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with JSON as text in the place of arrays of events, and of filters in features."""
+    """Return fields with arrays of events, and filters in features, replaced by JSON as text."""
     texts = dict(shown)
     for field in load_contract(PUBLISHED[output].contract).fields:
         given = shown.get(field.name)
@@ -92,7 +92,7 @@ def _as_text(value: Any, kind: type) -> Any:
 
 
 def _as_json(output: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Return fields without those that JSON leaves out; a list of objects that is empty in Protobuf is null in JSON."""
+    """Return fields without those that JSON omits; an empty list of objects in Protobuf is null in JSON."""
     shown = {}
     for field in load_contract(PUBLISHED[output].contract).fields:
         given = value.get(field.name)
@@ -108,7 +108,7 @@ def _as_json(output: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _term(written: dict[str, Any]) -> dict[str, Any]:
-    """Return a feature as JSON has it: its value may be null, all else is left out then; a filter may be an object."""
+    """Return a feature as in JSON: its value may be null, other empty fields are omitted; a filter may be an object."""
     term = {name: each for name, each in written.items() if name == "value" or each is not None}
     with contextlib.suppress(ValueError):
         where = json.loads(term.get("where", "null"))
@@ -141,7 +141,7 @@ def _protobuf(output: str) -> Any:
 
 
 def term_value(term: dict[str, Any]) -> str:
-    """Return the value of a feature, as people read it."""
+    """Return the value of a feature for people."""
     value = term["value"]
     if value is None:
         return "no value"
@@ -151,7 +151,7 @@ def term_value(term: dict[str, Any]) -> str:
 
 
 def crossed(alert: dict[str, Any]) -> str:
-    """Say in short what made an alert: its value and limit, or its condition with the numbers in it."""
+    """Say briefly why an alert fired: its value and limit, or its condition with the numbers filled in."""
     if alert["value"] is None:
         return str(alert["condition"])
     return f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"
@@ -172,14 +172,14 @@ class JsonLines:
         self._group_index = {group.name: index for index, group in enumerate(rule_set.groups)}
 
     def lines(self, output: str, table: pa.Table) -> Iterator[str]:
-        """Yield the rows of an output, in arrival order, rules of one event in the order of the rule file."""
+        """Yield the rows of an output in arrival order; rules at one event in the order of the rule file."""
         texts = self.texts(self.ordered(table))
         if output == EVALUATIONS:
             del texts["position"]
         yield from json_objects(texts)
 
     def ordered(self, table: pa.Table) -> pa.Table:
-        """Return the rows in that order, times in ms."""
+        """Return the rows in that order, with times in ms."""
         timed = [each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in table.columns]
         table = pa.table(timed, names=table.column_names)
         rules, groups = (
@@ -187,14 +187,14 @@ class JsonLines:
             for name, index in (("rule_id", self._rule_index), ("group", self._group_index))
         )
         places = (table[name].to_pylist() for name in ("source_order", "source", "position"))
-        keys = [*zip(*places, rules, groups, strict=False)]  # of rules and groups there may be no end
+        keys = [*zip(*places, rules, groups, strict=False)]  # the number of rules and groups is not bounded
         order = sorted(range(len(keys)), key=keys.__getitem__)
         return table if order == [*range(len(keys))] else table.take(order)
 
     def texts(self, table: pa.Table) -> dict[str, list[str]]:
         """Return the fields of `ordered` rows as JSON: keys and events as objects, values with their rule's digits."""
         texts, scales = dict[str, list[str]](), self._scales(table)
-        decimals: tuple[pa.ChunkedArray | None, list[str]] = None, []  # The latest: exact values have bounds like them
+        decimals: tuple[pa.ChunkedArray | None, list[str]] = None, []  # The last column, as bounds may equal it
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name in _DROPPED:
                 continue
@@ -245,7 +245,7 @@ class Messages:
     def of(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[Message]:
         """Yield the rows of an output as messages in JSON, in arrival order.
 
-        Alerts carry when the batch's results were known, in ms since the epoch.
+        Alerts carry the time when the batch's results were known, in ms since the epoch.
         """
         table, version = self._lines.ordered(table), PUBLISHED[output].version
         texts, sources = self._lines.texts(table), table["source"].to_pylist()
@@ -253,7 +253,7 @@ class Messages:
             counted = zip(texts["value"], texts["count"], strict=True)
             texts["count"] = ["null" if (value, count) == ("null", "0") else count for value, count in counted]
         every, position = [str(version)] * len(table), texts["position"]
-        if output == EVALUATIONS:  # It comes last
+        if output == EVALUATIONS:  # It is written last
             del texts["position"]
         texts = {"version": every, **texts, "source": [*map(write_json, sources)], "position": position}
         if "alert_id" in texts:
@@ -276,9 +276,9 @@ _IDENTIFYING = ("source", "position", "group", "rule_id", "key", "event_id", "ev
 
 
 def _identities(output: str, table: pa.Table) -> list[str]:
-    """Return identities of rows that are no alerts: output, position in the source, group or rule, and event.
+    """Return the ids of rows other than alerts: output, position in the source, group or rule, and event.
 
-    The event counts because several events may share a position, if a column gives the arrival order.
+    The event is part of it because several events may share a position if a column gives the arrival order.
     """
     none, there = [None] * len(table), table.column_names
     columns = (table[name].to_pylist() if name in there else none for name in _IDENTIFYING)
@@ -309,14 +309,14 @@ class JsonFiles:
         return self
 
     def write(self, output: str, rows: pa.Table) -> None:
-        """Write rows of an output, which come after those before; others than `OUTPUTS` are left out."""
+        """Append rows of an output; outputs that are not in `OUTPUTS` are ignored."""
         if output in self._files:
             for line in self._writer.lines(output, rows):
                 self._files[output].write(f"{line}\n".encode())
                 self.lines[output] += 1
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Put them in place, or remove them."""
+        """Move the files into place, or remove them after an error."""
         self._open.close()
         for path in self._paths.values():
             if error is None:

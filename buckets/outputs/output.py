@@ -1,4 +1,4 @@
-"""An output: a table that scoring fills, and all that the sinks, the audit and replays have to know of it."""
+"""An output: a table that scoring fills, with everything that sinks, the audit and replays need to know about it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,27 +11,27 @@ Row = dict[str, Any]
 
 
 USUAL_SCALE = 12
-"""The scale for which tables of an audit have room, whatever the event schema; with larger ones they have more."""
+"""The scale for which every audit table has room, whatever the event schema; larger scales get more."""
 
 
 def value_type(largest_scale: int) -> pa.DataType:
     """Return the type of values: a decimal with room for any 64-bit sum and for an average's extra digits.
 
-    So it is of all measures of an event schema, whose scales differ by `MOST_APART` at most.
+    This fits all measures of an event schema, since their scales differ by at most `MOST_APART`.
     """
     return pa.decimal128(38, largest_scale + 6)
 
 
 VALUE = value_type(USUAL_SCALE)
-"""The type that stands for values where outputs are declared, and that of most tables of an audit."""
+"""The placeholder type for values in declarations of outputs, and the type in most audit tables."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What every row of a table of the audit fulfils.
+    """A condition that every row of an audit table meets.
 
-    It is written twice: as SQL, for Spark and delta-rs alike, which Delta holds every writer to; and as a function,
-    which puts a message aside that does not fulfil it, before it could make a whole batch fail. A test compares both.
+    It is written twice: as SQL, for Spark and delta-rs alike, which Delta enforces for every writer; and as a function,
+    which puts a failing message aside before it could make a whole batch fail. A test compares both.
     """
 
     name: str  # of the constraint
@@ -41,10 +41,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Published:
-    """How rows go out as messages, and how the audit keeps these as a table."""
+    """How rows are sent as messages, and how the audit keeps these as a table."""
 
     contract: str  # the schema of a message, its name and version in `schemas`, such as `alert-v2`
-    checks: tuple[Check, ...] = ()  # what every row fulfils, besides what the schema says of single fields
+    checks: tuple[Check, ...] = ()  # conditions on rows, besides the schema's on single fields
     identity: str = "id"  # the field by which repeats are recognised
     # columns in which a repeat equals the first message, so that only rows like it are searched; without any, all are
     repeats_share: tuple[str, ...] = ("day", "position")
@@ -64,12 +64,12 @@ class Output:
     name: str
     columns: Iterable[pa.Field]  # its columns inside the query; values have the type `VALUE`
     published: Published | None = None  # how its rows go out as messages; None where it has no topic
-    # columns that tell its rows apart, by which a replay pairs them with recorded ones; a replay leaves an output
-    # without any out
+    # columns that identify its rows, by which a replay pairs them with recorded ones; a replay skips an output
+    # without any
     identity: tuple[str, ...] = ()
 
     def columns_for(self, largest_scale: int) -> pa.Schema:
-        """Return its columns with the digits that values of an event schema have."""
+        """Return its columns with the scale of values for an event schema."""
         kind = value_type(largest_scale)
         return pa.schema([field.with_type(kind) if field.type == VALUE else field for field in self.columns])
 
@@ -81,7 +81,7 @@ _ROUNDING = Decimal("0.0000005")
 
 
 def fires(row: Row) -> bool:
-    """Return whether the value of an alert, if it has one, crosses its limit, as far as a rounded value tells."""
+    """Return whether the value of an alert, if it has one, crosses its limit, as far as its rounding shows."""
     if row["limit"] is None or row["value"] is None or len(row["limit"]) > _LONGEST_LIMIT:
         return True
     limit = Decimal(row["limit"])
@@ -143,7 +143,7 @@ OF_ALERTS = (
     Check("exact_is_certain", "NOT exact OR certain", lambda row: not row["exact"] or row["certain"]),
     Check("fired", _FIRES, fires),
     Check("window_has_length", "window_start < window_end", lambda row: bool(row["window_start"] < row["window_end"])),
-    Check(  # Windows may all end before the event, as those with an offset do.
+    Check(  # All windows may end before the event, for example by an offset.
         "window_ends_by_event",
         "window_end <= event_time",
         lambda row: bool(row["window_end"] <= row["event_time"]),

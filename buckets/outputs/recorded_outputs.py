@@ -1,7 +1,7 @@
-"""The one reader of what a job has recorded: Delta tables of its output or its audit, or JSON lines of an evaluation.
+"""The only reader of a job's recorded results: Delta tables of its output or audit, or JSON lines of an evaluation.
 
-A table is read in batches of rows, with filters on those that are wanted: files without any of them are not opened
-where their statistics say so. JSON lines are read one after the other.
+A table is read in batches of rows with filters; files without matching rows are not opened if their statistics show it.
+JSON lines are read one after the other.
 """
 
 import json
@@ -36,9 +36,9 @@ from buckets.printable import quoted
 from buckets.stores.location import location
 
 Row = dict[str, Any]
-RAISED = (ALERTS, SHADOW_ALERTS)  # The outputs with alerts that came out; a rule on trial has its own in the second
+RAISED = (ALERTS, SHADOW_ALERTS)  # The outputs with raised alerts; those of rules on trial are in the second
 ALERT_OUTPUTS = (*RAISED, HELD_ALERTS)
-"""In the order in which an alert counts that is in several of them, because its event was evaluated again."""
+"""By precedence, for an alert in several of them because its event was evaluated again."""
 _OBJECTS = {
     "key": "a key",
     "event": "an event",
@@ -53,19 +53,19 @@ _OBJECTS = {
 class Selection:
     """Which rows of an output are read."""
 
-    # by column, the values that rows may have
+    # by column, the selected values
     values: Mapping[str, Collection[str | int]] = field(default_factory=dict)
-    times: TimeRange = ANY_TIME  # the event times that rows may have
+    times: TimeRange = ANY_TIME  # the selected event times
     tests: Collection[str] = ()  # further conditions in SQL, which only tables know
 
     def sql(self) -> str:
-        """Return the clause of a query over a table."""
+        """Return the WHERE clause of a query over a table."""
         tests = [is_in(name, values) for name, values in self.values.items()]
         tests += [*is_between("event_time", self.times), *self.tests]
         return f" where {' and '.join(tests)}" if tests else ""
 
     def has(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row of JSON lines is wanted."""
+        """Return whether a row of JSON lines is selected."""
         assert not self.tests
         is_of_time = self.times == ANY_TIME or self.times.has(row["event_time"])
         return is_of_time and all(row[name] in values for name, values in self.values.items())
@@ -75,7 +75,7 @@ ALL = Selection()
 
 
 def has_output(folder: Path, output: str) -> bool:
-    """Return whether a folder has an output, with rows or without."""
+    """Return whether a folder has an output, even an empty one."""
     return is_table(folder / output) or _lines_of(folder, output).exists()
 
 
@@ -86,10 +86,10 @@ def output_rows(
     selection: Selection = ALL,
     optional: Collection[str] = (),
 ) -> Iterator[Row]:
-    """Read rows of an output of a job, an evaluation or an audit, in no order; none where there is no such output.
+    """Read rows of an output of a job, an evaluation or an audit, in no order; empty if the output is missing.
 
-    Keys, events and terms are objects, times in ms since the epoch. Values are decimals in tables and text in JSON
-    lines. Columns of `optional` are None where the output was written without them; others may not be missing.
+    Keys, events and terms are objects, times are in ms since the epoch. Values are decimals in tables and text in JSON
+    lines. Columns of `optional` are None if the output was written without them; others must exist.
     """
     if is_table(folder / output):
         for batch in output_batches(folder / output, columns, selection, optional):
@@ -101,20 +101,20 @@ def output_rows(
 def output_batches(
     path: Path, columns: Collection[str] | None, selection: Selection, optional: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Read rows of a table as `output_rows` does, moments as int64 in ms; one that is not there has no rows."""
+    """Read rows of a table as `output_rows` does, timestamps as int64 in ms; a missing table has no rows."""
     if is_table(path):
         table, sql = _asked(path, columns, selection, optional)
         yield from map(in_ms, query_batches(table, sql, f"results {path}"))
 
 
 def output_table(path: Path, columns: Collection[str] | None = None, selection: Selection = ALL) -> pa.Table:
-    """Read rows of a table as `output_rows` does, in the types that its columns have."""
+    """Read rows of a table as `output_rows` does, in the types of its columns."""
     table, sql = _asked(path, columns, selection, ())
     return query(table, sql, f"results {path}")
 
 
 def rows_of(rows: pa.Table | pa.RecordBatch, path: Path) -> list[Row]:
-    """Return rows of an output as `output_rows` does."""
+    """Return rows of an output in the form of `output_rows`."""
     plain: list[Row] = in_ms(rows).to_pylist()
     for name in _OBJECTS.keys() & set(rows.schema.names):
         for row in plain:
@@ -183,7 +183,7 @@ _SHOWN = 3
 
 
 def short_length(folder: Path) -> int:
-    """Return how many characters of an id name one alert among all that are in a folder; at least eight."""
+    """Return how many characters of an id identify one alert among all in a folder; at least eight."""
     rows = (row for output in ALERT_OUTPUTS for row in output_rows(folder, output, ("alert_id",)))
     ids = sorted({row["alert_id"] for row in rows})
     shared = (_shared(one, other) for one, other in pairwise(ids))
@@ -191,7 +191,7 @@ def short_length(folder: Path) -> int:
 
 
 def full_alert_id(folder: Path, text: str) -> str:
-    """Return the id of the one alert whose id begins with a text, else refuse it; the text itself if there is none."""
+    """Complete the beginning of an alert's id; refuse an ambiguous one, and return an unknown one unchanged."""
     alerts: dict[str, str] = {}
     begins = Selection(tests=[f"starts_with(alert_id, {sql_text(text)})"])
     for output in ALERT_OUTPUTS:
@@ -219,12 +219,12 @@ def _shared(one: str, other: str) -> int:
 
 
 def has_alerts(folder: Path) -> bool:
-    """Return whether a folder has an output of alerts, with rows or without."""
+    """Return whether a folder has an output of alerts, even an empty one."""
     return any(has_output(folder, output) for output in RAISED)
 
 
 def with_alerts(folder: Path | None) -> Path | None:
-    """Return a folder of tables if alerts are recorded there, else None."""
+    """Return a folder of tables if it has recorded alerts, else None."""
     return folder if folder is not None and has_alerts(folder) else None
 
 
@@ -239,7 +239,7 @@ class AlertCount:
 
 
 def count_alerts(table: Path, rule_id: str) -> AlertCount:
-    """Count the alerts of a rule in a Delta table, without reading more than two columns of them."""
+    """Count the alerts of a rule in a Delta table, reading at most two of its columns."""
     times = "min(event_time) as first_ms, max(event_time) as last_ms"
     counts = f"select count(*) as alerts, count(distinct key) as keys, {times} from rows"
     (found,) = in_ms(query(table, f"{counts} where {is_in('rule_id', [rule_id])}", f"results {table}")).to_pylist()
@@ -254,7 +254,7 @@ def rules_with_alerts(folder: Path) -> list[str]:
 
 
 def alerts_by_day(table: Path, days: int) -> dict[str, dict[int, int]]:
-    """Count the alerts of a Delta table by rule and day since 1970, on so many days up to the latest with alerts."""
+    """Count the alerts of a Delta table by rule and day since 1970, on `days` days up to the latest with alerts."""
     if not is_table(table):
         return {}
     named = f"results {table}"
@@ -304,7 +304,7 @@ def read_rows(
     optional: tuple[str, ...] = (),
     selection: Selection = ALL,
 ) -> list[Row]:
-    """Read rows of an output at once, as `output_rows` gives them; one that is not there is refused."""
+    """Read rows of an output at once, in the form of `output_rows`; refuse a missing output."""
     return list(output_rows(_checked(folder, name), name, columns, selection, optional))
 
 

@@ -1,1 +1,1 @@
-"""What people ask of a job, as the console and assistants ask it: alerts, explanations, keys, and long questions."""
+"""Questions about a job from the console and assistants: alerts, explanations, keys, and long questions."""

@@ -1,7 +1,6 @@
-"""The latest events of a key in the archive of a job, and what rules made of the last one.
+"""The latest events of a key in a job's archive, and the results of rules at the last one.
 
-What explains the events of a job.
-Answers a question in a process of its own.
+Also explains single alerts, and answers long questions in a separate process.
 """
 
 import json
@@ -39,7 +38,7 @@ from buckets.verdicts.confirmed import confirmed_fraud
 
 
 def key_test(key: Mapping[str, str], kinds: Mapping[str, str]) -> str:
-    """Return a test in SQL that an event is of a key, whose values are given as text, of the kinds of their fields."""
+    """Return an SQL test for events of a key, whose values are given as text, with the kinds of their fields."""
     return " and ".join(_test(field, value, kinds) for field, value in key.items())
 
 
@@ -62,12 +61,12 @@ def key_events(history: History, test: str, most: int) -> list[dict[str, Any]]:
 
 
 def rules_of_key(rules: list[Rule], fields: Iterable[str]) -> list[Rule]:
-    """Return the rules over events that group by the fields of a key, and maybe by others too."""
+    """Return the rules over events that group by the fields of a key, and possibly others."""
     return [rule for rule in rules if rule.on == "events" and set(rule.group_by).issuperset(fields)]
 
 
 def nearness(explainer: Explainer, event: Mapping[str, Any], rules: list[Rule]) -> list[dict[str, Any]]:
-    """Return what rules made of an event of `key_events`, and how near each was."""
+    """Return the results of rules at an event of `key_events`, and how near each was to firing."""
     found = []
     for rule in rules:
         explanation = explainer.event(event["event_id"], rule.rule_id, event["time_ms"])
@@ -96,14 +95,14 @@ def _test(field: str, value: str, kinds: Mapping[str, str]) -> str:
 
 
 def explainer(history: History, most_events: int | None) -> Explainer:
-    """Return what explains events of a history, with so many events of a window at most; None for all."""
+    """Return an explainer for a history, which shows at most `most_events` events of a window; None for all."""
     job = history.job
     past = Past.of(history.archive, history.recorded, kept_results(job), RuleVersions(job.checkpoint))
     return Explainer(past, most_events)
 
 
 def explained_alert(history: History, alert_id: str, most_events: int | None) -> Explanation:
-    """Explain an alert by its id, or by the beginning of it that no other alert has."""
+    """Explain an alert by its id, or by a unique beginning of it."""
     results = kept_results(history.job)
     whole_id = alert_id if results is None else full_alert_id(results, alert_id)
     return explainer(history, most_events).alert(whole_id)
@@ -113,7 +112,7 @@ _DIFFERENCES = 50
 
 
 def main() -> None:
-    """Answer the question in the folder that is named."""
+    """Answer the question in the folder given as argument."""
     threading.Thread(target=_end_with_who_asks, daemon=True).start()
     folder = Path(sys.argv[1])
     try:
@@ -127,7 +126,7 @@ def main() -> None:
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to a question about a job: a replay, or else a backtest."""
+    """Answer a question about a job: a replay or a backtest."""
     job = load_job(Path(asked["conf"]))
     times = named_times(asked["begin"], asked["end"])
     return _replay(job, times) if asked["kind"] == "replay" else _backtest(job, times, asked)
@@ -178,7 +177,7 @@ def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, An
 
 
 def _confirmed(job: Job) -> dict[str, Any] | None:
-    """Return what people have found to be fraud; None where nothing is, so that no share of it is shown."""
+    """Return the confirmed fraud; None without any, so that no share of it is shown."""
     return {event_id: fraud.amount for event_id, fraud in confirmed_fraud(job).items()} or None
 
 

@@ -1,4 +1,4 @@
-"""A job that people ask about: its alerts, newest first, its batches, and how often its rules are right."""
+"""A job under inspection: its alerts, newest first, its batches, and the precision of its rules."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ from buckets.verdicts.verdict_table import load_verdicts, verdict_table
 ROWS = 50
 MOST_LOOKED_AT = 1_000_000
 KINDS = {"": (ALERTS,), "trial": (SHADOW_ALERTS,), "held": (HELD_ALERTS,), "all": (ALERTS, SHADOW_ALERTS, HELD_ALERTS)}
-"""What is listed: alerts that came out, those on trial, those held back, or all."""
+"""Kinds of listed alerts: raised, on trial, held back, or all."""
 COLUMNS = (
     "alert_id", "event_time", "rule_id", "rule_version", "ruleset_version", "rule", "key", "event_id", "value", "limit",
     "operator", "count", "exact", "certain", "warm", "terms", "condition", "severity", "tags", "held_by",
@@ -47,7 +47,7 @@ NO_VERDICT = "none"
 
 @dataclass(frozen=True)
 class AlertFilter:
-    """Which alerts are wanted; empty texts want all."""
+    """A selection of alerts; empty texts select all."""
 
     kind: str = ""  # which of `KINDS`
     rule: str = ""  # the id of their rule
@@ -60,7 +60,7 @@ class AlertFilter:
 
     @classmethod
     def of(cls, named: Callable[[str], str]) -> "AlertFilter":
-        """Read a filter from the fields of an address, which a function gives by name."""
+        """Parse a filter from the fields of a URL, which a function returns by name."""
         kind, verdict = named("kind"), named("verdict")
         if kind not in KINDS:
             message = f"kind: there is no {kind!r}; take one of trial, held and all, or leave it out"
@@ -71,14 +71,14 @@ class AlertFilter:
         return cls(kind, named("rule"), named("key"), named("severity"), verdict, named("from"), named("to"))
 
     def fields(self) -> dict[str, str]:
-        """Return it as fields of an address."""
+        """Return the filter as fields of a URL."""
         return {
             "kind": self.kind, "rule": self.rule, "key": self.key, "severity": self.severity, "verdict": self.verdict,
             "from": self.begin, "to": self.end,
         }  # fmt: skip
 
     def wanted(self, before: RowPlace | None, given: Findings) -> RowFilter:
-        """Return what rows are asked for."""
+        """Return the selection of rows by which an output is read."""
         tests: list[tuple[str, Callable[[pa.Table], pa.ChunkedArray]]] = []
         if self.rule:
             tests.append(("rule_id", lambda rows: pc.equal(rows["rule_id"], self.rule)))
@@ -123,7 +123,7 @@ def list_alerts(
     most: int = ROWS,
     most_looked_at: int = MOST_LOOKED_AT,
 ) -> ListedAlerts:
-    """Read a page of alerts; looks through about a million rows at most, or as many as are named."""
+    """Read a page of alerts; examines at most about a million rows, or the given number."""
     tables = [folder / output for output in KINDS[wanted.kind]]
     page = newest_rows(tables, COLUMNS, _ORDER, wanted.wanted(before, given), most, most_looked_at)
     listed = []
@@ -140,12 +140,12 @@ def list_alerts(
 
 
 def place_text(place: RowPlace | None) -> str:
-    """Return a place in a list as an address has it."""
+    """Encode a position in a list for a URL."""
     return "" if place is None else f"{place.time_us}.{place.row_id}"
 
 
 def read_place(text: str) -> RowPlace | None:
-    """Read a place in a list; None from the newest on."""
+    """Parse a position in a list; None means from the newest on."""
     time_us, _, row_id = text.partition(".")
     if not text:
         return None
@@ -156,7 +156,7 @@ def read_place(text: str) -> RowPlace | None:
 
 
 def why(row: Mapping[str, Any]) -> str:
-    """Say what made an alert; of a rule with features their values too."""
+    """Explain an alert briefly; for a rule with features with their values."""
     if row["value"] is not None:
         return crossed(dict(row))
     return ", ".join(f"{term['name']} {term_value(term)}" for term in row["terms"] or ())
@@ -165,7 +165,7 @@ def why(row: Mapping[str, Any]) -> str:
 def _has_values(
     keys: pa.ChunkedArray, values: set[str], is_wanted: Callable[[Mapping[str, str]], bool]
 ) -> pa.ChunkedArray:
-    """Return which keys are wanted; only those are parsed in whose JSON the values may stand."""
+    """Return which keys have the values; only keys whose JSON may contain them are parsed."""
     may_have = pc.is_valid(keys)
     for value in values:
         written = json.dumps(value)[1:-1], write_json(value)[1:-1]
@@ -186,7 +186,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _has_verdict(rows: pa.Table, given: Findings, wanted: str) -> pa.ChunkedArray:
-    """Return which alerts have a verdict, of their own or by their event; `none` for those without any."""
+    """Return which alerts have a verdict, on themselves or on their event; `none` selects those without."""
     ids, events = rows["alert_id"], rows["event_id"]
     own = _is_one_of(ids, given.by_alert)
     if wanted == NO_VERDICT:
@@ -197,7 +197,7 @@ def _has_verdict(rows: pa.Table, given: Findings, wanted: str) -> pa.ChunkedArra
 
 
 _SUMS = ("evaluated", "late", "too_late", "duplicates", "collisions_not_kept", "alerts", "held_alerts")
-"""Each event is counted in every group, so sums are of events and groups; `events` is of events."""
+"""Each event is counted in every group, so sums count pairs of events and groups; `events` counts events."""
 
 
 def _sums(names: tuple[str, ...]) -> str:
@@ -211,13 +211,13 @@ _OF_BATCHES = (
 
 
 def latest_batches(folder: Path, most: int, before: int | None = None) -> list[dict[str, Any]]:
-    """Return the latest batches, those before a batch if one is given, newest first; none where nothing is recorded."""
+    """Return the latest batches, optionally those before one, newest first; empty if nothing is recorded."""
     older = "" if before is None else f" where batch_id < {before}"
     return _rows(folder / BATCHES, f"{_OF_BATCHES}{older} group by batch_id order by batch_id desc limit {most}")
 
 
 def totals(folder: Path) -> dict[str, int]:
-    """Return how many batches and events there are, and what became of them."""
+    """Return the numbers of batches and of events, by outcome."""
     names = f"count(*) as batches, max(batch_id) as last, {_sums(('events', *_SUMS))}"
     found = _rows(folder / BATCHES, f"select {names} from ({_OF_BATCHES} group by batch_id) as one")
     dead_letters = sum(row["rows"] for row in _rows(folder / DEAD_LETTERS, "select count(*) as rows from rows"))
@@ -225,7 +225,7 @@ def totals(folder: Path) -> dict[str, int]:
 
 
 def recorded_line(found: Mapping[str, int]) -> str:
-    """Say of a job that tells nothing of itself what is recorded of it, by its totals."""
+    """Summarise the recorded totals of a job without a status."""
     return f"no job runs now; {found['batches']:,} batches are recorded"
 
 
@@ -235,13 +235,13 @@ def groups_of_batch(folder: Path, batch_id: int) -> list[dict[str, Any]]:
 
 
 def _rows(table: Path, sql: str) -> list[dict[str, Any]]:
-    """Return what a table answers; nothing where it is not there."""
+    """Return the result of a query on a table; empty if the table is missing."""
     found: list[dict[str, Any]] = in_ms(query(table, sql, f"results {table}")).to_pylist() if is_table(table) else []
     return found
 
 
 def precisions(job: Job) -> dict[str, ShareInterval]:
-    """Return the share of fraud among the judged alerts of each rule that has some, as `buckets rules quality` does."""
+    """Return each rule's share of fraud among its judged alerts, as in `buckets rules quality`."""
     folder = kept_results(job)
     if folder is None or not has_alerts(folder):
         return {}
@@ -255,7 +255,7 @@ def precisions(job: Job) -> dict[str, ShareInterval]:
 
 @dataclass
 class AskedJob:
-    """A job, running or not; may be asked by several threads."""
+    """A job, running or not; can be used by several threads."""
 
     conf: Path  # its configuration
     latest: Job  # what that says
@@ -266,7 +266,7 @@ class AskedJob:
 
     @property
     def job(self) -> Job:
-        """The job with the event schema as its file has it now, as long as that is valid. Cost: one stat."""
+        """The job with the current event schema of its file, if that is valid. Cost: one stat."""
         with self._lock, suppress(BucketsError):
             self.latest = self._schema.read() or self.latest
         return self.latest
@@ -286,7 +286,7 @@ class AskedJob:
 
     @property
     def rule_set(self) -> RuleSet | None:
-        """The newest version of the rules that the job has; None where it has none yet."""
+        """The newest version of the job's rules; None if it has none yet."""
         return RuleVersions(self.job.checkpoint).latest_rule_set()
 
     @property
@@ -296,5 +296,5 @@ class AskedJob:
         return [] if rule_set is None else [rule for rule in rule_set.rules if rule.is_in_force]
 
     def rules(self, new_file: str) -> JobRules:
-        """Return the rules where the job reads them, as they are now; in a folder, new ones go into `new_file`."""
+        """Return the rules at their origin, as they are now; in a folder, new ones go into `new_file`."""
         return job_rules(self.job, new_file)

@@ -1,6 +1,6 @@
-"""What a process imports from which checks of rules are forked: the kernels, loaded or compiled, at low priority.
+"""Imported by the process from which rule checks are forked: loads or compiles the kernels, at low priority.
 
-Until they are there it looks whether whoever has started it has ended; from then on multiprocessing does.
+Until they are ready it watches whether its parent has ended; from then on multiprocessing does.
 """
 
 import os
@@ -21,7 +21,7 @@ def _end_if_left_alone(*_: object) -> None:
 
 
 os.nice(_NICENESS)
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever has started it
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are for the parent
 signal.signal(signal.SIGALRM, _end_if_left_alone)
 signal.setitimer(signal.ITIMER_REAL, _EVERY_S, _EVERY_S)
 warm_up()

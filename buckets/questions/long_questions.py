@@ -1,6 +1,6 @@
 """Long questions, such as a backtest: one runs at a time, the others wait; each can be cancelled.
 
-A question is answered in a process of its own, at low priority, which ends with the one that has asked.
+Each question is answered in a separate process, at low priority, which ends with its parent.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _LONGEST_SAID = 1_000
 
 @dataclass
 class Question:
-    """A question, and how far its answer is."""
+    """A question, and the progress of its answer."""
 
     identity: str  # of it
     title: str  # what is asked, for people
@@ -41,24 +41,24 @@ class Question:
     asked: Mapping[str, Any]  # what the process is given
     folder: Path  # where its files are
     state: State = "waiting"  # how far it is
-    progress: dict[str, int] = field(default_factory=dict)  # what it says of itself
+    progress: dict[str, int] = field(default_factory=dict)  # its own progress report
     error: str = ""  # why it failed, in one line
     asked_ms: int = field(default_factory=epoch_ms)  # when it was asked
     ended_ms: int | None = None  # when it ended
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether the question has ended."""
         return self.state in ("done", "failed", "cancelled")
 
     def answer(self) -> dict[str, Any]:
-        """Return what was found."""
+        """Return the answer."""
         found: dict[str, Any] = json.loads((self.folder / "answer.json").read_text(encoding="utf-8"))
         return found
 
 
 class Questions:
-    """Asks questions in a process of low priority, one after the other."""
+    """Answers questions one after the other, each in a process of low priority."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="buckets-questions-"))
@@ -68,7 +68,7 @@ class Questions:
         self._pool = ThreadPoolExecutor(1, "questions")
 
     def ask(self, title: str, subject: str, author: str, asked: Mapping[str, Any]) -> Question:
-        """Take a question, which is answered when those before it are."""
+        """Queue a question behind the earlier ones."""
         identity = uuid.uuid4().hex
         question = Question(identity, title, subject, author, asked, self._folder / identity)
         with self._lock:
@@ -89,15 +89,15 @@ class Questions:
         return found
 
     def states(self) -> dict[str, int]:
-        """Return how many questions are in each state."""
+        """Return the number of questions in each state."""
         return Counter(question.state for question in tuple(self._questions.values()))
 
     def about(self, subject: str) -> list[Question]:
-        """Return the questions about something, newest first."""
+        """Return the questions on a subject, newest first."""
         return [each for each in reversed(tuple(self._questions.values())) if each.subject == subject]
 
     def cancel(self, identity: str) -> Question:
-        """End a question, whether it waits or runs."""
+        """End a question, waiting or running."""
         question = self.question(identity)
         with self._lock:
             if not question.is_over:
@@ -108,7 +108,7 @@ class Questions:
         return question
 
     def close(self) -> None:
-        """End whatever runs, and forget all."""
+        """End the running question, and forget all."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             if self._process is not None:
@@ -123,7 +123,7 @@ class Questions:
                 return
             try:
                 process = self._process = _start(question)
-            except Exception as fault:  # this question ends with it, and those behind it do not
+            except Exception as fault:  # this question ends with it, but not the later ones
                 question.state, question.ended_ms = "failed", epoch_ms()
                 question.error = f"its process cannot be started ({kind_and_line(fault)}); ask again"
                 return
@@ -156,7 +156,7 @@ def _start(question: Question) -> "subprocess.Popen[str]":
             errors="replace",
             start_new_session=True,
         )
-    with contextlib.suppress(OSError):  # without the right to, it is answered at the same priority
+    with contextlib.suppress(OSError):  # without permission, the priority stays
         os.setpriority(os.PRIO_PGRP, process.pid, _NICENESS)
     return process
 
@@ -175,7 +175,7 @@ def _said(line: str) -> dict[str, Any]:
 
 
 def named_moment_ms(name: str, text: str) -> int | None:
-    """Return the moment in a field with a name; None where the field is empty."""
+    """Parse the time in a named field; None if the field is empty."""
     try:
         return parse_moment_ms(text) if text else None
     except ValueError as error:
@@ -184,5 +184,5 @@ def named_moment_ms(name: str, text: str) -> int | None:
 
 
 def named_times(begin: str, end: str) -> TimeRange:
-    """Return the event times between the fields `from` and `to`, either of which may be empty."""
+    """Return the range of event times between the fields `from` and `to`, either of which may be empty."""
     return TimeRange(named_moment_ms("from", begin), named_moment_ms("to", end))

@@ -1,8 +1,8 @@
-"""Checks and tests of rules that people and assistants type: each in a process of its own, which has an end.
+"""Checks and tests rules that people and assistants type, each in a separate process with limits.
 
-What is typed says how much there is to do, and anybody who may look may type. So a check has limits of time and memory,
-a person has one at a time, and there are few at once. Processes are forked from one that has loaded the kernels, which
-starts with the first check and ends with whoever has asked.
+The typed text determines the amount of work, and anybody who may look may type. So a check has limits of time and
+memory, a person runs one at a time, and few run at once. Processes are forked from one that has loaded the kernels,
+which starts with the first check and ends with its parent.
 """
 
 import multiprocessing
@@ -24,16 +24,16 @@ from buckets.rule_tests.tester import RuleTestOutcome
 from buckets.rules.rule import Rule
 
 WITHIN_MS = 20_000
-MOST_BYTES = 2 << 30  # So much memory may a check take beside what it begins with
+MOST_BYTES = 2 << 30  # The memory that a check may allocate
 _AT_ONCE: Final = 3
 _MEMORY: Final = Path("/proc/self/statm")
 _BEGUN_AS: Final = "buckets.questions.loaded_kernels"
-"""The module that the process imports from which checks are forked."""
+"""The module imported by the process from which checks are forked."""
 
 
 @dataclass(frozen=True)
 class RuleReport:
-    """What the checks and tests say of a rule."""
+    """The results of a rule's checks and tests."""
 
     rule: Rule  # the rule
     findings: list[dict[str, Any]]  # what is wrong with it, as `buckets rules check` finds it
@@ -44,10 +44,10 @@ class RuleChecks:
     """Checks rules for some people."""
 
     def __init__(self, is_replaced: bool) -> None:
-        """Begin with none.
+        """Begin without checks.
 
-        Where a check is replaced, the next one of a person takes its place, as when they go on typing; otherwise that
-        waits for its end.
+        With `is_replaced` a person's next check replaces the running one, as when they go on typing; otherwise it
+        waits.
         """
         self._is_replaced = is_replaced
         self._running: dict[str, ForkServerProcess] = {}
@@ -58,10 +58,10 @@ class RuleChecks:
     def check(self, text: str, job: Job, person: str) -> RuleReport:
         """Check a text that holds one rule, and its tests, for a person.
 
-        BucketsError if it does not hold one valid rule, a test does not fit, or it takes too long or too much memory.
+        BucketsError if it is not one valid rule, a test does not fit, or it takes too long or too much memory.
         """
         reader, writer = self._fresh.Pipe(duplex=False)
-        # Pickling rules takes longer than checking one; what is checked has its own.
+        # Pickling rules takes longer than checking one, and the checked text has its own.
         asked = text, job.model_copy(update={"rules": ()}), WITHIN_MS, MOST_BYTES
         process = self._fresh.Process(target=_answer, args=(writer, *asked), daemon=True)
         with self._turn(person, process), reader, writer:
@@ -69,7 +69,7 @@ class RuleChecks:
                 if self._running.get(person) is process:
                     process.start()
                 writer.close()
-                if self._running.get(person) is not process:  # nobody could end it before it had begun
+                if self._running.get(person) is not process:  # it could not be ended before it began
                     raise EOFError
                 if not reader.poll(WITHIN_MS / 1_000):
                     message = f"checks and tests take more than {format_duration(WITHIN_MS)}; give fewer events"
@@ -95,7 +95,7 @@ class RuleChecks:
 
     @contextmanager
     def _turn(self, person: str, process: ForkServerProcess) -> Iterator[None]:
-        """Wait for the turn of a person, or end what they have asked before."""
+        """Wait for the person's turn, or end their earlier check."""
         with self._changed:
             before = self._running.get(person)
             if before is not None and self._is_replaced:
@@ -122,7 +122,7 @@ def _end(process: ForkServerProcess) -> None:
 
 
 def _answer(writer: Connection, text: str, job: Job, within_ms: int, most_bytes: int) -> None:
-    """Send what the checks say of a text, or what is wrong with it in one line."""
+    """Send the results of the checks of a text, or an error in one line."""
     _limit(within_ms, most_bytes)
     try:
         typed = read_rule(text, job)
@@ -135,8 +135,8 @@ def _answer(writer: Connection, text: str, job: Job, within_ms: int, most_bytes:
 
 
 def _limit(within_ms: int, most_bytes: int) -> None:
-    """Limit the memory of this process, and its CPU time for the case that whoever asks has ended."""
-    if _MEMORY.exists():  # elsewhere than on Linux the memory has no limit that is kept
+    """Limit the memory of this process, and its CPU time in case its parent has ended."""
+    if _MEMORY.exists():  # only Linux enforces a limit of memory
         used = int(_MEMORY.read_text(encoding="ascii").split()[5]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_DATA, (used + most_bytes, resource.RLIM_INFINITY))
     seconds = within_ms // 1_000 + 1

@@ -1,4 +1,4 @@
-"""Rules in YAML files: reading them, editing them with their comments kept, and notes on who changed what and why.
+"""Rules in YAML files: reading them, editing them without losing comments, and notes on who changed what and why.
 
-What a rule means is in `rules`; watching files while a job runs is in `feeds`.
+The meaning of rules is in `rules`; watching files while a job runs is in `feeds`.
 """

@@ -1,4 +1,4 @@
-"""How rules differ, field by field, as people write them; and how two versions of all rules do."""
+"""Differences between rules, field by field in their written form, and between two versions of all rules."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from buckets.yaml_dialect import write_yaml
 _DEFAULTS: dict[str, Any] = {"state": "ACTIVE", "rollout": "100%", "on": "events"} | {
     name: False for name in POLICY_FIELDS if Rule.model_fields[name].default is False
 }
-"""What fields say where nothing is written; of all others that is nothing."""
+"""Defaults of fields that are not written; all others have none."""
 
 
 @dataclass(frozen=True)
 class FieldDifference:
-    """A field of a rule that differs."""
+    """A field that differs between two rules."""
 
     name: str  # of the field; `features.recent` of a feature
     before: str  # what it said, on one line
@@ -30,7 +30,7 @@ class FieldDifference:
 
 @dataclass(frozen=True)
 class RuleDifference:
-    """A rule that is new, gone or changed."""
+    """A new, deleted or changed rule."""
 
     before: Rule | None  # the rule as it was; None if it is new
     after: Rule | None  # the rule as it is; None if it is gone
@@ -45,12 +45,12 @@ class RuleDifference:
 
     @property
     def change(self) -> str:
-        """What has become of it: `new`, `gone` or `changed`."""
+        """The kind of change: `new`, `gone` or `changed`."""
         return "new" if self.before is None else "gone" if self.after is None else "changed"
 
 
 def rules_that_differ(before: Iterable[Rule], after: Iterable[Rule]) -> list[RuleDifference]:
-    """Return the rules that are new, gone or changed, by their ids; another version alone is no change."""
+    """Return the new, deleted or changed rules, by id; a different version alone is not a change."""
     old, new = ({rule.rule_id: rule for rule in rules} for rules in (before, after))
     differences = []
     for rule_id in sorted({**old, **new}):
@@ -62,7 +62,7 @@ def rules_that_differ(before: Iterable[Rule], after: Iterable[Rule]) -> list[Rul
 
 
 def fields_that_differ(before: Rule, after: Rule) -> Iterator[FieldDifference]:
-    """Yield the fields in which two rules differ, but for id and version."""
+    """Yield the fields that differ between two rules, except id and version."""
     old, new = written_rule(before), written_rule(after)
     for name in Rule.model_fields:
         if name == "features":
@@ -93,7 +93,7 @@ def _short(name: str, written: dict[str, Any]) -> str:
 
 
 def difference(before: Rule | None, after: Rule | None) -> str:
-    """Say how two versions of a rule differ; the whole rule if it is new or gone."""
+    """Describe the difference between two versions of a rule; the whole rule if it is new or deleted."""
     if before is None or after is None:
         there = after or before
         return "" if there is None else there.sentence()

@@ -1,6 +1,6 @@
 """Reads files of the Flink demo's messages as rules; and the notes on who changed a rule file, and why.
 
-Messages count in their order, as in a topic. Commands but DELETE_RULES_ALL say nothing about which rules there are.
+Messages apply in order, as in a topic. Of the commands only DELETE_RULES_ALL affects which rules exist.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _BLANK_OR_COMMA = re.compile(r"[\s,]*")
 
 @dataclass
 class FlinkRules:
-    """What the messages of a file amount to."""
+    """The combined result of a file's messages."""
 
     rules: dict[str, Rule] = field(default_factory=dict)  # the rules that are there at its end, by name
     deleted: set[str] = field(default_factory=set)  # names of rules that it deletes and does not put again
@@ -44,7 +44,7 @@ class FlinkRules:
     commands: list[tuple[int, str]] = field(default_factory=list)  # commands that change no rule, each with its line
 
     def take(self, message: FlinkMessage, line: int, rule: Rule | None) -> None:
-        """Take in the next message, with its rule if it has one."""
+        """Apply the next message, with its rule if it has one."""
         if message.control_type == "DELETE_RULES_ALL":
             self.rules, self.deleted, self.deletes_all = {}, set(), True
         elif message.control_type is not None:
@@ -58,7 +58,7 @@ class FlinkRules:
 
 
 def holds_flink_rules(path: Path, text: str) -> bool:
-    """Return whether a file holds the demo's messages: by its beginning, unless it is named as a YAML file."""
+    """Return whether a file holds the demo's messages, judged by its beginning unless its name is that of YAML."""
     if path.suffix in (".yaml", ".yml"):
         return False
     begin = text.lstrip("\ufeff \t\n")
@@ -66,7 +66,7 @@ def holds_flink_rules(path: Path, text: str) -> bool:
 
 
 def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> FlinkRules:
-    """Read the messages of a file; BucketsError says the line and the field that is not valid."""
+    """Read the messages of a file; BucketsError names the line and the invalid field."""
     rules = FlinkRules()
     for line, read, written in _written(path, text):
         try:
@@ -82,7 +82,7 @@ def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -
 
 
 def load_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> tuple[Rule, ...]:
-    """Return the rules that are there at the end of a file; BucketsError as `read_flink_rules`, or if there is none."""
+    """Return the rules at the end of a file; BucketsError as for `read_flink_rules`, or if there is none."""
     rules = read_flink_rules(path, text, schema).rules
     if not rules:
         message = f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE"
@@ -108,7 +108,7 @@ _Read = Callable[[Any], FlinkMessage]
 
 
 def _written(path: Path, text: str) -> Iterator[tuple[int, _Read, Any]]:
-    """Yield each message with its line, and what reads it."""
+    """Yield each message with its line and its parser."""
     text = text.removeprefix("\ufeff")
     begin, separator = _end(_BLANK, text, 0), _BLANK
     line, is_list = text.count("\n", 0, begin) + 1, text[begin : begin + 1] == "["
@@ -149,29 +149,29 @@ def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
 
 @dataclass(frozen=True)
 class ChangeNote:
-    """Who changed a rule, and why."""
+    """The author of a rule's change, and the reason."""
 
     author: str
     reason: str
 
 
 class _ChangeNotes(msgspec.Struct):
-    """The notes on a rule file, which hold as long as that has this hash."""
+    """The notes on a rule file, valid as long as the file has this hash."""
 
     sha256: str
     rules: dict[str, ChangeNote]
 
 
 def change_notes_path(file: Path) -> Path:
-    """Return where the notes on a rule file are kept."""
+    """Return the path of the notes on a rule file."""
     return file.with_name(f".{file.name}.changes.json")
 
 
 def read_change_notes(files: Iterable[Path]) -> dict[str, ChangeNote]:
-    """Read the notes on rule files, by rule; a file that has been changed by hand since has none."""
+    """Read the notes on rule files, by rule; a file that was edited by hand since has none."""
     notes: dict[str, ChangeNote] = {}
     for file in files:
-        # There may be no notes, or the file is not one of ours.
+        # The notes may be missing, or the file is not one of ours.
         with contextlib.suppress(OSError, ValueError, RecursionError):
             kept = msgspec.json.decode(change_notes_path(file).read_bytes(), type=_ChangeNotes)
             if kept.sha256 == _hash(file.read_bytes()):
@@ -180,7 +180,7 @@ def read_change_notes(files: Iterable[Path]) -> dict[str, ChangeNote]:
 
 
 def write_change_notes(file: Path, text: str, notes: Mapping[str, ChangeNote]) -> None:
-    """Write who changes rules, and why, before the rule file gets its new text."""
+    """Write the authors of changes and the reasons, before the rule file gets its new text."""
     kept = _ChangeNotes(_hash(text.encode()), {**read_change_notes([file]), **notes})
     write_whole(change_notes_path(file), msgspec.json.format(msgspec.json.encode(kept), indent=1).decode())
 

@@ -1,4 +1,4 @@
-"""How tests beside rules are written in a rule file, and the JSON schema with which editors complete a rule file."""
+"""The written form of tests in a rule file, and the JSON schema by which editors complete rule files."""
 
 import json
 import re
@@ -33,11 +33,11 @@ else:
     HeldBy = Literal[HELD_BY]
 
 
-MOST_EVENTS = 100_000  # So many events a test may be given
+MOST_EVENTS = 100_000  # The most events of a test
 
 
 def _text(value: Any) -> Any:
-    """Return a number as text; YAML has made text of numbers already."""
+    """Return a number as text; YAML has already turned numbers into text."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -182,7 +182,7 @@ class Expected(Checked):
             yield "expects nothing; say `alerts: []` if no rule should fire"
 
     def named_rules(self) -> list[tuple[Location, str]]:
-        """Return the rules that are named, with where in the test."""
+        """Return the named rules, with their locations in the test."""
         outcomes = {name: self.outcomes(name) for name in ("alerts", "held_alerts", "values")}
         return [
             (("expect", *location, "rule"), outcome.rule)
@@ -194,7 +194,7 @@ class Expected(Checked):
         ]
 
     def outcomes(self, name: str) -> list[tuple[Location, ExpectedAlert | ExpectedValue]]:
-        """Return the entries of `alerts`, `held_alerts` or `values`, each with where it stands and with its rule."""
+        """Return the entries of `alerts`, `held_alerts` or `values`, each with its location and its rule."""
         written = getattr(self, name) or ()
         if not isinstance(written, dict):
             return [((name, at), outcome) for at, outcome in enumerate(written)]
@@ -205,7 +205,7 @@ class Expected(Checked):
         ]
 
     def by_rule(self, name: str) -> frozenset[str]:
-        """Return the rules whose alerts are expected, where they stand by rule; empty where all alerts are meant."""
+        """Return the rules by which expected alerts are grouped; empty if the alerts of all rules are meant."""
         written = getattr(self, name)
         return frozenset(written) if isinstance(written, dict) else frozenset()
 
@@ -247,7 +247,7 @@ class RuleTest(Checked):
         return value
 
     def named_rules(self) -> list[tuple[Location, str]]:
-        """Return the rules that it names, with where."""
+        """Return the rules that it names, with their locations."""
         own: list[tuple[Location, str]] = [(("rules", at), rule_id) for at, rule_id in enumerate(self.rules)]
         return own + self.expect.named_rules()
 
@@ -258,13 +258,13 @@ _CHANGES = resource("schemas/rule-change-v1.json")
 def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
     """Return a JSON schema (2020-12) with the rules of the published changes, and the tests of the models.
 
-    With an event schema a rule may group by its attributes, aggregate its fields and filter on them alone, or on those
-    of alerts on its events; and no feature has the name of one.
+    With an event schema a rule may only group by its attributes, and aggregate and filter on its fields, or those of
+    alerts on its events; and no feature may have the name of a field.
     """
     published = json.loads(_CHANGES.read_text(encoding="utf-8"))["$defs"]
     rule, feature = published["rule"]["properties"], published["feature"]["properties"]
     if event_schema is not None:
-        # Where events have a field that only alerts may have, there are no rules over alerts.
+        # If events have a field reserved for alerts, rules over alerts are impossible.
         is_alone = not set(ALERT_FIELDS).isdisjoint(event_schema.all_fields)
         counted = event_schema if is_alone else alert_schema(event_schema)
         fields = [*counted.attributes, *counted.measures]

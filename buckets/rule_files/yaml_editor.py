@@ -1,13 +1,13 @@
-"""Rules as the text of a rule file, and changes to such a text that leave all else, comments and tests, as it is.
+"""Rules as the text of a rule file, and edits of such a text that keep comments, tests and everything else.
 
-A change is made where the rule is, found by the marks of the YAML parser:
+An edit is made in place, at the positions given by the YAML parser:
 
     state    the word after `state:`, or a new line `state: PAUSE` below the `rule_id`
     put      the values that differ, and new lines or none for features and policies; or else the rule's own lines
     delete   the rule's own lines are removed; the only rule of a file, or one that a test names, gets `state: DELETE`
 
-Afterwards the text is read again, and must hold exactly the rules that were wanted: YAML that is written in an
-unforeseen way, such as with anchors, is refused and not spoilt.
+Afterwards the text is parsed again, and must hold exactly the wanted rules: unusual YAML, for example with anchors, is
+refused rather than damaged.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ from buckets.yaml_dialect import InBraces, compose_yaml, write_yaml
 from buckets.yaml_file import parse_yaml
 
 _OPTIONAL = frozenset({"state", *POLICY_FIELDS})
-"""Fields that come and go with lines of their own, while the other lines of a rule stay."""
+"""Fields that can be added or removed on separate lines, while the other lines of a rule stay."""
 _WRITTEN_DEFAULTS = {"state": "ACTIVE", "rollout": "100%"}
-"""What is written where a field goes back to its default, so that its comment stays."""
-_ATTEMPTS = 10  # How often a change in an object store is made anew because somebody else has made one meanwhile
-_Edit = tuple[int, int, str]  # Where something begins and ends in a text, and what is written instead
+"""The text for a field that returns to its default, so that its comment stays."""
+_ATTEMPTS = 10  # How often a change in an object store is retried after a concurrent change
+_Edit = tuple[int, int, str]  # Start and end of a replaced part of a text, and the replacement
 
 
 def written_rule(rule: Rule) -> dict[str, Any]:
-    """Return a rule as people write it: without the fields that have their default."""
+    """Return a rule in its written form, without fields that have their defaults."""
     data = rule.model_dump(by_alias=True, mode="json", exclude_defaults=True)
     if isinstance(data.get("where"), dict):
         data["where"] = {field: _shortest(test) for field, test in data["where"].items()}
@@ -55,7 +55,7 @@ def written_rule(rule: Rule) -> dict[str, Any]:
 
 
 def _shortest(test: dict[str, Any]) -> Any:
-    """Return `{"=": x}` as `x` and `{"in": [x, y]}` as `[x, y]`; other tests as they are."""
+    """Return `{"=": x}` as `x` and `{"in": [x, y]}` as `[x, y]`; other tests unchanged."""
     return test[next(iter(test))] if len(test) == 1 and next(iter(test)) in ("=", "in") else test
 
 
@@ -65,7 +65,7 @@ def rules_text(rules: Sequence[Rule]) -> str:
 
 
 def _written(rule: Rule, column: int | None) -> str:
-    """Return a rule in lines that begin at a column, or in braces on one line."""
+    """Return a rule as lines indented to a column, or in braces on one line."""
     if column is None:
         return write_yaml(written_rule(rule), flow=True)
     return write_yaml(written_rule(rule)).replace("\n", "\n" + " " * column)
@@ -76,7 +76,7 @@ def _value(value: Any) -> str:
 
 
 class RuleText:
-    """The text of a rule file that is being changed."""
+    """The text of a rule file during a change."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -95,7 +95,7 @@ class RuleText:
         return at, at, f", state: {state}" if rule.flow_style else f"\n{' ' * rule.start_mark.column}state: {state}"
 
     def put(self, rule: Rule, before: Rule | None = None) -> None:
-        """Put a rule in place of the one with its id, or last; comments in the lines of `before` stay if possible."""
+        """Replace the rule with this id, or append it; comments in the lines of `before` stay if possible."""
         rules, edits = self._rules(), None
         there = next((node for node in rules.value if _rule_id(node) == rule.rule_id), None)
         if there is None:
@@ -105,7 +105,7 @@ class RuleText:
                 f", {_written(rule, None)}" if rules.flow_style else f"\n{' ' * column}- {_written(rule, column + 2)}"
             )
             edits = [(at, at, text)]
-        elif before is not None and "&" not in self.text:  # what an alias stands for is written elsewhere
+        elif before is not None and "&" not in self.text:  # the value of an alias is written elsewhere
             edits = self._rule_edits(there, written_rule(before), written_rule(rule))
         if there is not None and edits is None:
             text = _written(rule, None if there.flow_style else there.start_mark.column)
@@ -113,7 +113,7 @@ class RuleText:
         self._apply(edits or [])
 
     def _rule_edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
-        """Return the edits that make a rule say something else; None if more than its policy has other fields."""
+        """Return the edits that change a rule; None if fields other than its policies are added or removed."""
         pairs = {key.value: (key, value) for key, value in node.value}
         edits = self._edits(
             node, *({name: fields[name] for name in fields if name not in _OPTIONAL} for fields in (old, new))
@@ -136,7 +136,7 @@ class RuleText:
         return edits + self._added(node, last, {name: new[name] for name in new if name in _OPTIONAL - pairs.keys()})
 
     def _added(self, node: MappingNode, last: int, fields: dict[str, Any]) -> list[_Edit]:
-        """Return the edits that add fields to a rule: its state below the id, others after what ends at `last`."""
+        """Return the edits that add fields to a rule: its state below the id, others after the end of `last`."""
         edits = [self._new_state(node, fields.pop("state"))] if "state" in fields else []
         column, at = node.start_mark.column, last if node.flow_style else self._end_of_line(last)
         for name, value in fields.items():
@@ -146,7 +146,7 @@ class RuleText:
         return edits
 
     def _edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
-        """Return the edits that make a mapping say something else; None if it has not the same fields."""
+        """Return the edits that change a mapping; None if its fields are not the same."""
         values = {key.value: value for key, value in node.value}
         edits: list[_Edit] = []
         if set(old) != set(new) or not set(new) <= set(values):
@@ -167,7 +167,7 @@ class RuleText:
         return edits
 
     def _exchanged(self, node: Node, value: Any) -> _Edit:
-        """Return the edit that gives a node another value; a list of lines stays one."""
+        """Return the edit that replaces the value of a node; a list of lines stays one."""
         if not isinstance(node, SequenceNode) or node.flow_style:
             return node.start_mark.index, self._end(node), _value(value)
         column = node.start_mark.column
@@ -177,7 +177,7 @@ class RuleText:
         """Remove a rule."""
         rules, rule = self._rules(), self._rule(rule_id)
         begin, end = self._line_ends(rule, rule)
-        # A test may name the rule: some text in the tests is its id.
+        # A test may name the rule: its id appears in the tests.
         is_tested = any(rule_id in _texts(value) for key, value in self._top().value if key.value == "tests")
         is_alone = len(rules.value) == 1 or rules.flow_style
         if is_alone or is_tested or self.text[begin : rule.start_mark.index].strip() != "-":
@@ -201,7 +201,7 @@ class RuleText:
         return rule
 
     def _end(self, node: Node) -> int:
-        """Return where the last thing in a node ends; the parser takes the comments after a block as part of it."""
+        """Return where the last thing in a node ends, since the parser includes the comments after a block."""
         while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
             last = node.value[-1]
             node = last[1] if isinstance(last, tuple) else last
@@ -212,12 +212,12 @@ class RuleText:
         return len(self.text) if at < 0 else at
 
     def _line_ends(self, first: Node, last: Node) -> tuple[int, int]:
-        """Return where the line of a node begins, and that after another one."""
+        """Return where the line of a node begins, and where the line after another node begins."""
         begin = self.text.rfind("\n", 0, first.start_mark.index) + 1
         return begin, min(self._end_of_line(self._end(last)) + 1, len(self.text))
 
     def _apply(self, edits: list[_Edit]) -> None:
-        """Make edits from the last one on; of several in one place each stands before those after it."""
+        """Apply edits from the last to the first; several edits in one place keep their order."""
         edits.sort(key=lambda edit: edit[0])
         for begin, end, text in reversed(edits):
             self.text = self.text[:begin] + text + self.text[end:]
@@ -241,10 +241,10 @@ def _rule_id(node: Node) -> str | None:
 def change_files(
     path: Path, states: Mapping[str, State], put: Sequence[Rule], new_file: str, notes: Mapping[str, ChangeNote]
 ) -> list[Path]:
-    """Change the rules of a file, or of the files of a folder, and return the files written, each whole or not at all.
+    """Change the rules of a file, or of the files of a folder; return the files written, each atomically.
 
-    Of several who change them at once, each sees what the one before it has written. In an object store nobody can be
-    kept from writing: a file is written on the condition that nobody else has, and the change made anew if so.
+    Concurrent writers wait for each other, and each sees the text of the previous one. Object stores have no locks: a
+    file is written only if nobody else has changed it, otherwise the edit is repeated.
 
     Args:
         path: the file or folder, which holds valid rules.
@@ -267,7 +267,7 @@ def change_files(
 
 
 class _ChangedMeanwhileError(Exception):
-    """Somebody else has written an object that was read to be changed."""
+    """Somebody else has changed an object since it was read."""
 
 
 def _change_files(
@@ -300,7 +300,7 @@ def _change_files(
 
 
 def _changed(file: Path, states: Mapping[str, State], put: Sequence[Rule]) -> str:
-    """Return the text of a file after the changes, read again and compared with the rules that were wanted."""
+    """Return the text of a file after the changes, parsed again and compared with the wanted rules."""
     before = {rule.rule_id: rule for rule in load_rules(file)}
     raw = file.read_bytes().decode()
     if holds_flink_rules(file, raw):
@@ -336,7 +336,7 @@ def _live(rules: Any) -> dict[str, Rule]:
 
 
 def _write(file: Path, text: str, notes: Mapping[str, ChangeNote], tag: str | None) -> None:
-    """Write the notes on a file, then the file itself: the one that a link leads to, with the mode that it had."""
+    """Write the notes on a file, then the file itself, at the target of a link, keeping its mode."""
     target = file.resolve()
     try:
         if isinstance(target, StorePath):

@@ -1,6 +1,6 @@
-"""Rule files: read, checked against the event schema, each fault named by file, line and field.
+"""Reads rule files and checks them against the event schema; each fault names file, line and field.
 
-A rule file is YAML (`rules.yaml`); a file of the Flink demo's messages may stand wherever one is read (`flink_rules`).
+A rule file is YAML (`rules.yaml`); a file of the Flink demo's messages is accepted everywhere too (`flink_rules`).
 """
 
 import contextlib
@@ -27,14 +27,14 @@ from buckets.validation import Location, field_name
 from buckets.yaml_file import invalid, line_of, node_at, parse_yaml, read_text
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
-"""How the rule files of a folder end; the JSON schema of rule files, for editors, may lie beside them."""
+"""Endings of the rule files in a folder; their JSON schema, for editors, may be beside them."""
 _JSON_SCHEMA = ".schema.json"
 _WHAT = "rule file"
-_KEYS = ("rules", "tests")  # What may stand at the top of a rule file
+_KEYS = ("rules", "tests")  # The keys at the top of a rule file
 
 
 class RuleFaults(BucketsError):
-    """What is wrong with the rules of a file; the text is that of the first rule."""
+    """The faults of the rules in a file; its text is that of the first rule."""
 
     def __init__(self, of_rules: Sequence[list[BucketsError]]) -> None:
         super().__init__(first_of(of_rules[0]).message)
@@ -43,7 +43,7 @@ class RuleFaults(BucketsError):
 
 @dataclass(frozen=True)
 class RuleFile:
-    """What stands in a rule file."""
+    """The contents of a rule file."""
 
     path: Path  # the file
     rules: tuple[Rule, ...]  # its rules, in its order
@@ -55,21 +55,21 @@ class RuleFile:
         return line_of(self.root, location)
 
     def rule_line(self, rule_id: str, path: Location = ()) -> int:
-        """Return the line, from 1, of a field of a rule; of the nearest one around it where it is not written."""
+        """Return the line, from 1, of a field of a rule; if it is not written, of the nearest one around it."""
         return self.line(("rules", self._places[rule_id], *path))
 
     def written(self, rule_id: str) -> frozenset[str]:
-        """Return the fields of a rule that are written; none in a file of the Flink demo's messages."""
+        """Return the written fields of a rule; empty in a file of the Flink demo's messages."""
         node = node_at(self.root, ("rules", self._places[rule_id]))
         return frozenset(key.value for key, _ in node.value) if isinstance(node, MappingNode) else frozenset()
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
-        """By rule, where it stands among the rules; all of them are valid, so those that are written are those read."""
+        """The position of each rule in the file; all rules are valid, so positions match those parsed."""
         return {rule.rule_id: place for place, rule in enumerate(self.rules)}
 
     def fault(self, location: Location, reason: str) -> BucketsError:
-        """Return the error that names the file, line, field and reason."""
+        """Return an error that names the file, line, field and reason."""
         return _fault(self.path, self.root, location, reason)
 
 
@@ -78,14 +78,14 @@ def _fault(path: Path, root: Node | None, location: Location, reason: str) -> Bu
 
 
 def rule_files(path: Path) -> list[Path]:
-    """Return the files of a rule file or of a folder, by name; BucketsError if the folder cannot be read."""
+    """Return the rule files of a file or folder, by name; BucketsError if the folder cannot be read."""
     try:
         path = location(str(path))
         if not path.is_dir():
             return [path]
         names = (file for file in path.iterdir() if file.name.endswith(SUFFIXES))
         return sorted(file for file in names if not file.name.startswith(".") and not file.name.endswith(_JSON_SCHEMA))
-    except StoreError:  # it says what is to be done
+    except StoreError:  # it names the remedy
         raise
     except OSError as error:
         message = f"rules {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
@@ -93,7 +93,7 @@ def rule_files(path: Path) -> list[Path]:
 
 
 def unread_folders(path: Path) -> list[str]:
-    """Return the names of folders in a folder of rules that hold rule files, which are not read with it."""
+    """Return subfolders of a folder of rules that hold rule files, since these are not read."""
     if not path.is_dir():
         return []
     inner = (each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith("."))
@@ -145,7 +145,7 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
 
 
 def read_rule_file(path: Path, text: str, schema: EventSchema | None = None) -> RuleFile:
-    """Read the text of a rule file; `path` is where it lies, or is said to lie in errors."""
+    """Read the text of a rule file; errors name `path` as its location."""
     if holds_flink_rules(path, text):
         return RuleFile(path, load_flink_rules(path, text, schema), (), None)
     data, root = parse_yaml(text, path, _WHAT)
@@ -163,12 +163,12 @@ def read_rule_file(path: Path, text: str, schema: EventSchema | None = None) -> 
 
 
 def read_rules(path: Path, schema: EventSchema | None = None) -> tuple[tuple[Rule, ...], list[BucketsError]]:
-    """Read the rules of a file or folder; return them and what is wrong: of each rule all, of tests the first fault."""
+    """Read the rules of a file or folder; return them and the faults: of each rule all, of tests the first."""
     try:
         return load_rule_files(path, schema), []
     except BucketsError as error:
         first = error
-    faults: list[BucketsError] = []  # of each file for itself
+    faults: list[BucketsError] = []  # of each file separately
     with contextlib.suppress(BucketsError):
         for file in rule_files(path):
             try:
@@ -181,7 +181,7 @@ def read_rules(path: Path, schema: EventSchema | None = None) -> tuple[tuple[Rul
 
 
 def _rules(path: Path, written: list[Any], root: Node | None, schema: EventSchema | None) -> list[Rule]:
-    """Return the rules of a file, each checked; raises `RuleFaults` with all faults of those that are not valid."""
+    """Return the checked rules of a file; raises `RuleFaults` with all faults of invalid ones."""
     rules, wrong, lines = list[Rule](), list[list[BucketsError]](), dict[str, int]()
     for index, fields in enumerate(written):
         location: Location = ("rules", index)
@@ -208,7 +208,7 @@ def _rules(path: Path, written: list[Any], root: Node | None, schema: EventSchem
 
 
 def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -> Iterator[RuleTest]:
-    """Yield the tests of a file, which may name rules of this file alone; see `load_rules`."""
+    """Yield the tests of a file, which may only name rules of the same file; see `load_rules`."""
     if not isinstance(written, list):
         raise _fault(path, root, ("tests",), "must be a list")
     known = {rule.rule_id for rule in rules}
@@ -232,10 +232,10 @@ def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -
 
 
 def load_changes(path: Path, schema: EventSchema, kept: Iterable[Rule], **said: Any) -> list[RuleChange]:
-    """Return the changes that applying a file asks for; rules that it does not name stay as they are.
+    """Return the changes that apply a file; rules that it does not name are unchanged.
 
-    `kept` are the rules that are there before, `said` is author and reason. BucketsError as `load_rules`, but that a
-    file of the demo's messages may delete rules alone.
+    `kept` are the existing rules, `said` is author and reason. BucketsError as for `load_rules`, except that a file of
+    the demo's messages may consist of deletions.
     """
     text = read_text(path, _WHAT)
     if not holds_flink_rules(path, text):

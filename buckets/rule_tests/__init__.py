@@ -1,4 +1,4 @@
-"""Tests beside rules: run against given events without Spark, and reported.
+"""Tests of rules: run on given events without Spark, and reported.
 
-How they are written is in `rule_files`.
+Their written form is in `rule_files`.
 """

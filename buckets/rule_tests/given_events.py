@@ -1,7 +1,7 @@
-"""The events of a test, from what is written, or from files and tables, to a table that can be evaluated.
+"""Converts the events of a test, as written or from files and tables, to a table for evaluation.
 
-`at` is a time counted from the start of the test, and so is a duration in the field of the event time. Ids that are
-left out are made up.
+`at` is a time relative to the start of the test, and so is a duration in the event time's field. Missing ids are
+generated.
 """
 
 import re
@@ -52,7 +52,7 @@ def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
 
 
 def written_events(events: EventColumns, schema: EventSchema) -> list[EventRow]:
-    """Return events with each field as it is written in a test; what is derived or has no value is left out."""
+    """Return events with fields as written in a test, without derived and missing ones."""
     columns: dict[str, Iterable[Any]] = {
         schema.event_id: events.event_id.to_pylist(),
         schema.event_time.field: (written_time(time_ms, schema) for time_ms in events.times_ms.tolist()),
@@ -74,7 +74,7 @@ def _written(value: Any) -> Any:
 
 
 def written_time(time_ms: int, schema: EventSchema) -> str:
-    """Return a time as the event schema has it; BucketsError if its format or its zone cannot say it."""
+    """Return a time in the format of the event schema; BucketsError if its format or zone cannot express it."""
     declared = schema.event_time
     if declared.unit == "s":
         return format_scaled(time_ms, 3)
@@ -91,7 +91,7 @@ def written_time(time_ms: int, schema: EventSchema) -> str:
     return text
 
 
-START_MS = 1_767_571_200_000  # 2026-01-05T00:00:00Z, a Monday: when `at: 0s` is where a test does not say
+START_MS = 1_767_571_200_000  # 2026-01-05T00:00:00Z, a Monday: the default for `at: 0s`
 _OFFSET = re.compile(r"\s*(\d+[a-z]+)((?:\s*[+-]\s*\d+[a-z]+)*)\s*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _ONCE = Repeat(times=1)
@@ -110,7 +110,7 @@ class GivenEvents:
     schema: EventSchema  # their event schema
 
     def lacking(self, attribute: str) -> list[int]:
-        """Return the positions of events that lack an attribute, also one that is derived."""
+        """Return the positions of events without a value for an attribute, also a derived one."""
         if attribute in self.table.column_names:
             is_null = self.table[attribute].is_null()
         else:
@@ -121,7 +121,7 @@ class GivenEvents:
         return positions
 
     def positions(self, reference: str) -> frozenset[int]:
-        """Return the events that a number, from 1, or else an id stands for; empty for none."""
+        """Return the events referred to by a number, from 1, or by an id; empty if there are none."""
         if _NUMBER.fullmatch(reference) and 1 <= int(reference) <= len(self.ids):
             return frozenset({int(reference) - 1})
         return frozenset(at for at, event_id in enumerate(self.ids) if event_id == reference)
@@ -152,7 +152,7 @@ def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
 
 
 def as_text(value: Any) -> str | None:
-    """Return a value as an event field has it: numbers are texts already."""
+    """Return a value in the form of an event field; numbers are texts already."""
     return ("true" if value else "false") if isinstance(value, bool) else value
 
 
@@ -163,7 +163,7 @@ class _Reader:
         self._check_fields(test.defaults, ("defaults",))
 
     def rows(self, folder: Path) -> tuple[list[Location], list[EventRow]]:
-        """Return where each event stands in the test, and its fields."""
+        """Return the location of each event in the test, and its fields."""
         given, defaults = self._test.given, self._test.defaults
         if isinstance(given, GivenFile):
             path = folder / given.file
@@ -197,7 +197,7 @@ class _Reader:
         raise self._fault(("start",), f"{faults[0]}; {form}")
 
     def _event_rows(self, event: GivenEvent, start_ms: int, location: Location) -> Iterator[EventRow]:
-        """Return an event, or several where it is repeated."""
+        """Return an event, or several if it is repeated."""
         written: EventRow = dict(event.__pydantic_extra__)
         is_counted = "at" in event.model_fields_set and "at" not in self._schema.field_names
         if "at" in event.model_fields_set and not is_counted:
@@ -249,7 +249,7 @@ class _Reader:
 
 
 def _offset_ms(text: Any) -> int | None:
-    """Return a duration, or several that are added and subtracted, in ms; None if it is something else."""
+    """Return a duration, or a sum of durations with signs, in ms; None for anything else."""
     match = _OFFSET.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None

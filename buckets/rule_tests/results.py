@@ -1,4 +1,4 @@
-"""What came out of the events of a test, looked up by event and rule and put into words."""
+"""Looks up the results of a test by event and rule, and puts them into words."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ NOT_EVALUATED = {
     "dead_letters": "is not a valid event",
     "no_key": "has no key",
 }
-"""Outputs of events that are not evaluated, and what that means."""
+"""Outputs for events that are not evaluated, with the meaning of each."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RuleTestResults:
 
     @cached_property
     def not_evaluated(self) -> dict[str, dict[int, Row]]:
-        """By output, the events that were not evaluated, in some group at least."""
+        """By output, the events that were not evaluated, at least in some group."""
         collisions = self.tables.collisions
         tables: dict[str, pa.Table] = {
             "late_events": self.tables.late_events,
@@ -67,7 +67,7 @@ class RuleTestResults:
             "dead_letters": self.tables.dead_letters,
         }
         rows = {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
-        lacking: dict[int, Row] = {}  # events that some rule does not see, with a field that it groups by
+        lacking: dict[int, Row] = {}  # events that some rule does not see, with the missing grouping field
         for field in dict.fromkeys(
             name for rule in self.rules.values() if rule.on == "events" for name in rule.group_by
         ):
@@ -77,12 +77,12 @@ class RuleTestResults:
         return rows | {"no_key": lacking}
 
     def event(self, position: int) -> str:
-        """Return an event as a report names it."""
+        """Return the name of an event in reports."""
         name = self.given.ids[position]
         return f"event {position + 1}" if name is None else f"event {position + 1} ({quoted(name)})"
 
     def why_not_evaluated(self, position: int, output: str) -> str:
-        """Say why an event was not evaluated."""
+        """Explain why an event was not evaluated."""
         row, why = self.not_evaluated[output][position], NOT_EVALUATED[output]
         if output == "dead_letters":
             return f"{why}: {row['reason']}"
@@ -93,7 +93,7 @@ class RuleTestResults:
         return why
 
     def found(self, position: int, rule_id: str) -> str:
-        """Say in words what a rule made of an event."""
+        """Describe the result of a rule at an event."""
         rule, row = self.rules[rule_id], self.evaluations.get((position, rule_id))
         if row is None:
             outputs = [name for name, rows in self.not_evaluated.items() if position in rows]
@@ -108,7 +108,7 @@ class RuleTestResults:
         return f"it {fired}: {condition_words(rule.when)} is {'true' if row['fired'] else 'not true'} with {values}"
 
     def fired(self) -> str:
-        """Say in short which rules fired where."""
+        """Summarise which rules fired at which events."""
         shown = [f"{row['rule_id']} at {self.event(row['position'])}" for row in self.alerts[:_MOST_SHOWN]]
         more = len(self.alerts) - len(shown)
         return "; ".join(shown) + (f"; and {more:,} more" if more else "") if shown else "nothing"
@@ -129,14 +129,14 @@ def _value_of(term: Row) -> Any:
 
 def _alerts(table: pa.Table) -> list[Row]:
     alerts: list[Row] = table.to_pylist()
-    for alert in alerts:  # As a test has them, numbers of keys are text.
+    for alert in alerts:  # In tests, numbers in keys are text.
         key = json.loads(alert["key"])
         alert["key"] = {name: value if isinstance(value, bool) else str(value) for name, value in key.items()}
     return alerts
 
 
 def shown(value: Any) -> str:
-    """Return a value of a result or an expectation, as a report shows it."""
+    """Return a value of a result or an expectation for a report."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -153,7 +153,7 @@ def _moment(moment: datetime) -> str:
 
 
 def _simple(rule: Rule, row: Row) -> str:
-    """Say the value of a rule of one aggregate, its window, and how far it is from the limit."""
+    """Describe the value of a rule with one aggregate, its window, and the distance to its limit."""
     assert rule.limit is not None
     limit, value, end = rule.limit, row["value"], row["event_time"]
     if value is None:
@@ -171,5 +171,5 @@ def _simple(rule: Rule, row: Row) -> str:
 
 
 def rules_in_words(rules: Sequence[str]) -> str:
-    """Return the names of rules as they stand in a sentence."""
+    """Return the names of rules as part of a sentence."""
     return ", ".join(map(quoted, rules))

@@ -1,7 +1,7 @@
-"""Runs the tests of a rule file: each on its own events, with nothing before them; and compares what came out.
+"""Runs the tests of a rule file, each on its own events with an empty history, and compares the results.
 
-What is operated, not written, plays no part: a rule is tested as if it were ACTIVE for all keys and not snoozed. So the
-tests of a draft still hold when it is in force.
+Operational settings are ignored: a rule is tested as if it were ACTIVE for all keys and not snoozed. So the tests of a
+draft still hold when it is in force.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.rules.written_lists import linked
 from buckets.validation import Location
 
-_STEPS_BY_RULE = 3  # Steps to an entry that stands below the name of its rule
+_STEPS_BY_RULE = 3  # Steps to an entry below the name of its rule
 _NOT_COLUMNS = frozenset({"event", "rule", "features"})
 """Fields of an expectation that are not compared with a column of the results."""
 
@@ -36,7 +36,7 @@ _NOT_COLUMNS = frozenset({"event", "rule", "features"})
 _NOUNS = {"alerts": "alert", "held_alerts": "alert that is held back"}
 _OF_ONE_AGGREGATE = ("value", "lower", "upper", "count")
 Mismatch = tuple[Location, str]
-"""Something that came out otherwise than expected, and where the expectation stands in the test, or the event."""
+"""A result that differs from an expectation, and the location of the expectation, or the event, in the test."""
 
 
 class _Entry(NamedTuple):
@@ -48,7 +48,7 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Compares what is expected with what came out; `fault` makes errors of what cannot be expected."""
+    """Compares expected and actual results; `fault` makes errors for invalid expectations."""
 
     expected: Expected
     results: RuleTestResults
@@ -97,7 +97,7 @@ class _Comparison:
         return positions
 
     def _check_fits(self, outcome: ExpectedAlert | ExpectedValue, rule: Rule, location: Location) -> None:
-        """See that only what the rule has is expected of it."""
+        """Refuse expectations about features that the rule does not have."""
         unknown = next((name for name in outcome.features if rule.is_short or name not in rule.features), None)
         if unknown is not None:
             named = ", ".join(rule.features) or "none"
@@ -109,7 +109,7 @@ class _Comparison:
             raise self.fault((*location, wrong), reason)
 
     def _of_events(self) -> Iterator[Mismatch]:
-        """Find events that were not evaluated though nothing is said of them, and the other way round."""
+        """Find events that unexpectedly were not evaluated, or were."""
         results = self.results
         for output, rows in results.not_evaluated.items():
             covered: set[int] = set()
@@ -157,13 +157,13 @@ class _Comparison:
             yield (*entry.location, *wrong[0][0]), name
 
     def _rule_at(self, rule_id: str, position: int, fields: str = "") -> str:
-        """Name a rule and an event, and say what the rule made of it."""
+        """Name a rule and an event, and describe the rule's result."""
         name = f"{rules_in_words([rule_id])} at {self.results.event(position)}"
         return f"{name}{f': {fields}' if fields else ''}; {self.results.found(position, rule_id)}"
 
 
 def _like(wanted: str | bool | None, came: Any) -> Any:
-    """Return the value of a feature as a test has it, as a number unless a text came."""
+    """Return the value of a feature in the form of a test: as a number unless the result is a text."""
     with suppress(ValueError):
         return wanted if isinstance(wanted, bool | None) or isinstance(came, str) else parse_decimal(wanted)
     return wanted
@@ -171,7 +171,7 @@ def _like(wanted: str | bool | None, came: Any) -> Any:
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that came out otherwise than expected."""
+    """A result that differs from what was expected."""
 
     line: int
     text: str
@@ -179,7 +179,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class RuleTestOutcome:
-    """What became of a test."""
+    """The outcome of a test."""
 
     name: str  # of the test
     file: str  # the rule file
@@ -209,7 +209,7 @@ class RuleTester:
         self._evaluators: dict[tuple[str, ...], Evaluator] = {}
 
     def run(self, index: int) -> RuleTestOutcome:
-        """Run the test with this index; BucketsError names the line that does not fit the event schema or the rules."""
+        """Run the test with this index; BucketsError names a line that does not fit the event schema or the rules."""
         test, location = self._file.tests[index], ("tests", index)
 
         def fault(inside: Location, reason: str) -> BucketsError:
@@ -222,7 +222,7 @@ class RuleTester:
             return RuleTestOutcome(test.name, str(self._file.path), line, (), ())
         given = given_events(test, self._schema, self._file.path.parent, fault)
         lists = _lists(test, rules.values(), fault)
-        # What there is to say of the times of events goes to nobody: tests write them themselves.
+        # Remarks about times are dropped: the tests themselves define them.
         recorded = self._evaluator(tuple(rules), lists).recorded(given.table, lambda line: None)
         results = RuleTestResults(given, rules, recorded)
         failures = (
@@ -232,11 +232,11 @@ class RuleTester:
         return RuleTestOutcome(test.name, str(self._file.path), line, tuple(rules), tuple(failures))
 
     def rules_of(self, test: RuleTest) -> tuple[str, ...]:
-        """Return the rules that a test is about."""
+        """Return the rules of a test."""
         return test.rules or tuple(rule.rule_id for rule in self._file.rules)
 
     def _evaluator(self, rule_ids: tuple[str, ...], lists: Lists) -> Evaluator:
-        """Return an evaluator of these rules without events; without lists they are checked and planned once."""
+        """Return an evaluator of these rules without events; without lists it is checked, planned and cached."""
         known = None if lists else self._evaluators.get(rule_ids)
         if known is not None:
             return known.fresh()
@@ -248,7 +248,7 @@ class RuleTester:
 
 
 def _lists(test: RuleTest, rules: Iterable[Rule], fault: Fault) -> Lists:
-    """Return the lists of a test; all into which its rules look are among them."""
+    """Return the lists of a test, which must include all lists of its rules."""
     lists = {}
     for name, entries in test.lists.items():
         names = dict.fromkeys(field for entry in entries for field in entry)
@@ -272,7 +272,7 @@ def _engine_of(engine: EngineSettings, rules: Iterable[Rule], schema: EventSchem
 
 
 def untested(file: RuleFile) -> list[str]:
-    """Return the rules of a file that no test is about; deleted ones need none."""
+    """Return the rules of a file without a test; deleted ones need none."""
     everything = {rule.rule_id for rule in file.rules}
     tested: set[str] = set().union(*(test.rules or everything for test in file.tests))
     return [rule.rule_id for rule in file.rules if rule.rule_id not in tested and rule.state != "DELETE"]

@@ -1,11 +1,11 @@
-"""Backfill as far as it is a matter of rules: which groups are filled from the archive, and what becomes of a fill.
+"""The part of a backfill that concerns rules: which groups are filled from the archive, and how a fill ends.
 
-    asked     a rule that is in force, and whose groups have not seen all that the archive has
-    filling   the group is evaluated as before; its timelines are filled under an identity of their own
-    complete  the group goes over to these; its rules are as if they had been there from the beginning of the archive
+    asked     a rule in force whose groups have not seen everything in the archive
+    filling   the group is evaluated as before, while new timelines are filled under a separate identity
+    complete  the group switches to these, as if its rules had existed since the beginning of the archive
 
-A fill ends early when none of the rules that asked for it is evaluated any more, or when its group starts again. It
-begins again when the group needs something that the fill has not taken in: a track, a longer window, another policy.
+A fill ends early if none of the rules that asked for it is evaluated any more, or its group restarts. It starts over if
+the group needs something that the fill did not collect: a track, a longer window, another policy.
 """
 
 from collections.abc import Collection, Iterable
@@ -34,7 +34,7 @@ class Wanted:
 
 @dataclass
 class Backfill:
-    """What becomes of fills between one batch and the next."""
+    """Moves fills from one batch to the next."""
 
     rule_set: RuleSet  # the rules in force, with the groups of complete fills gone over to what has been filled
     taken: list[Wanted]  # the requests that need not be asked again
@@ -51,9 +51,9 @@ class Backfill:
         return cls(rule_set, [], before, whole)
 
     def go_on(self, revision: Revision, wanted: Iterable[Wanted], batch_id: int, schema: EventSchema) -> Revision:
-        """Return a revision of `rule_set` with its fills as they are from the first batch on that it evaluates.
+        """Return a revision of `rule_set` with its fills as they are from the first batch that it evaluates.
 
-        Of the rules whose history is wanted, those wait that are not in force as they are asked for.
+        A wanted rule that is not in force as requested has to wait.
         """
         rule_set = refitted(self.rule_set, revision.rule_set, batch_id)
         rules = {rule.rule_id: rule for rule in rule_set.rules}
@@ -82,7 +82,7 @@ def _made(what: Literal["backfill", "backfilled"], rule: Rule, wanted: Wanted | 
 
 
 def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
-    """Return the rule set with the groups of fills gone over to what has been filled."""
+    """Return the rule set with the groups of complete fills switched to the filled timelines."""
     whole = {fill.group_id: fill for fill in rule_set.fills if fill.number in done}
     if not whole:
         return rule_set
@@ -92,7 +92,7 @@ def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
 
 
 def refitted(before: RuleSet, after: RuleSet, batch_id: int) -> RuleSet:
-    """Return a rule set with the fills of the one before, as far as they still fit."""
+    """Return a rule set with those fills of the previous one that still fit."""
     if not after.fills:
         return after
     evaluated = {rule.rule_id for rule in after.rules if rule.is_evaluated}
@@ -111,20 +111,20 @@ def refitted(before: RuleSet, after: RuleSet, batch_id: int) -> RuleSet:
 
 
 def _is_enough(old: Group, new: Group) -> bool:
-    """Return whether timelines that are filled for a group are right for it under other rules too."""
+    """Return whether timelines filled for a group are also right under its new rules."""
     tracks = set(new.live_tracks) <= set(old.live_tracks)
     return tracks and new.longest_window_ms <= old.longest_window_ms and _remembering(new) == _remembering(old)
 
 
 def _remembering(group: Group) -> tuple[Rule, ...]:
-    """Return the rules of a group of which something is remembered beside its timelines."""
+    """Return the rules of a group that keep state besides its timelines."""
     return tuple(rule for rule in group.rules if rule.reset_on_alert or rule.rule_id in group.policies)
 
 
 def begun(rule_set: RuleSet, wanted: Wanted, batch_id: int) -> RuleSet:
     """Return a rule set in which the groups of a wanted rule, which is in force, are filled from a batch on.
 
-    Groups that have seen all that the archive has stay as they are, and so do those that are being filled already.
+    Groups that have seen the whole archive, or are being filled already, stay unchanged.
     """
     groups = {group.group_id: group for group in rule_set.groups}
     fills = {fill.group_id: fill for fill in rule_set.fills}
@@ -143,7 +143,7 @@ def begun(rule_set: RuleSet, wanted: Wanted, batch_id: int) -> RuleSet:
 
 
 def gains(rule: Rule, group: Group, complete: Completeness | None) -> bool:
-    """Return whether a rule gains in a group by an archive that is complete since then, and no other rule loses."""
+    """Return whether a rule gains from an archive complete since then, and no other rule of the group loses."""
     mine = _first_ms(group.completeness(*used_tracks((rule,), group.fields)))
     archived = ALWAYS_MS if complete is None else _first_ms(complete)
     others = [_first_ms(group.completeness(*used_tracks((each,), group.fields))) for each in group.rules]
@@ -151,5 +151,5 @@ def gains(rule: Rule, group: Group, complete: Completeness | None) -> bool:
 
 
 def _first_ms(complete: Completeness) -> int:
-    """Return since when events without a wild date are complete."""
+    """Return since when events are complete, ignoring wild dates."""
     return ALWAYS_MS if complete == FROM_THE_FIRST else at(complete, ALWAYS_MS)

@@ -1,4 +1,4 @@
-"""A change of the rules that is asked for while a job runs, in a message, a file or a table.
+"""A requested change of the rules of a running job, from a message, a file or a table.
 
     key                     value
     payer-24h               {"change": "put", "rule": {...}, "author": "ann", "reason": "too many"}, or the rule alone
@@ -34,7 +34,7 @@ from buckets.validation import DEEPEST, Checked, field_name, first_fault
 
 
 def checked_object(data: Any, what: str) -> dict[str, Any]:
-    """Return what `DECODER` has read; ValueError unless it is an object that can be written again, and not too deep."""
+    """Return an object that `DECODER` has read; ValueError unless it can be written again and is not too deep."""
     try:
         write_json(data).encode()
     except UnicodeEncodeError as error:
@@ -80,12 +80,12 @@ DECODER = json.JSONDecoder(parse_float=str, parse_constant=_no_number, object_pa
 Kind = Literal["put", "state", "delete", "clear_state", "clear_all_state", "delete_all", "export"]
 _OF_ONE_RULE = ("state", "delete", "clear_state")
 LONGEST_TEXT = 2000
-LONGEST_MESSAGE = 500_000  # Characters of a message that is read: the resulting change must fit into a message again
+LONGEST_MESSAGE = 500_000  # Characters of a message: the resulting change must fit into a message again
 _END_OF_9999_MS = 253_402_300_799_999
 
 
 def visible_text(text: str) -> str:
-    """Return the text of an author or a reason; ValueError if it holds a character that cannot be seen."""
+    """Return the text of an author or a reason; ValueError if it has an invisible character."""
     unseen = unseen_character(text, allowed="\n\t")
     if unseen is not None:
         message = f"holds {unseen}, which cannot be seen; leave it out"
@@ -94,7 +94,7 @@ def visible_text(text: str) -> str:
 
 
 def short_text(text: str) -> str:
-    """Return the text of an author or a reason; ValueError if it is too long, or not all of it can be seen."""
+    """Return the text of an author or a reason; ValueError if it is too long or has an invisible character."""
     if len(text) > LONGEST_TEXT:
         message = f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
         raise ValueError(message)
@@ -102,7 +102,7 @@ def short_text(text: str) -> str:
 
 
 def check_reason(text: str) -> None:
-    """Check a reason without which nothing is changed; BucketsError if it is empty, or no text that can be kept."""
+    """Check a required reason; BucketsError if it is empty, or not a text that can be stored."""
     if not text.strip():
         message = "reason: is empty; say why, for those who read the history"
         raise BucketsError(message)
@@ -147,12 +147,12 @@ class RuleChange(Checked):
             if wanted != (getattr(self, name) is not None):
                 yield f"a change {self.change!r} {'needs the' if wanted else 'has no'} field {name!r}"
         if self.state == "DELETE":
-            # A compacted topic would keep it beside the rule, and a later state would bring the rule back.
+            # Compaction would keep it beside the rule, and a later state would bring the rule back.
             yield "a change 'state' deletes no rule; ask for the change 'delete'"
 
     @property
     def subject(self) -> str | None:
-        """The rule that changes; None if all rules do."""
+        """The changed rule; None if all rules change."""
         return self.rule.rule_id if self.rule is not None else self.rule_id
 
     def to_json(self) -> str:
@@ -197,7 +197,7 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
 
 
 def _parse_value(value: str) -> dict[str, Any] | None:
-    """Return the fields of the change that a message asks for, in either form; None if it asks for nothing."""
+    """Return the fields of a change in either form of message; None if it asks for nothing."""
     if len(value) > LONGEST_MESSAGE:
         message = f"a message has at most {LONGEST_MESSAGE:,} characters, not {len(value):,}"
         raise ValueError(message)
@@ -215,9 +215,9 @@ def _parse_value(value: str) -> dict[str, Any] | None:
 
 
 def asked_by(message: FlinkMessage) -> dict[str, Any] | None:
-    """Return the fields of the change that a message of the Flink demo asks for; None if it asks for nothing.
+    """Return the fields of a change in a message of the Flink demo; None if it asks for nothing.
 
-    ValueError names the demo's field if its rule is not valid.
+    ValueError names the demo's field if its rule is invalid.
     """
     if message.control_type is not None:
         kind = CONTROLS[message.control_type]
@@ -228,14 +228,14 @@ def asked_by(message: FlinkMessage) -> dict[str, Any] | None:
 
 
 def key_of(change: RuleChange) -> str:
-    """Return the key of a change as a message, chosen so that a compacted topic loses nothing that still counts."""
+    """Return the message key of a change, chosen so that compaction drops only replaced messages."""
     if change.change in ("put", "delete"):
         return change.subject or ""
     return f"!{change.change} {change.subject}" if change.subject is not None else f"!{change.change}"
 
 
 def _check_key(key: str | None, change: RuleChange) -> None:
-    """See that compaction does not drop a message for this one that this one does not replace."""
+    """Refuse a key under which compaction would drop a message that this one does not replace."""
     if not key or change.subject is None or key == key_of(change):
         return
     if change.change in ("put", "delete"):
@@ -263,7 +263,7 @@ def changes_between(before: Iterable[Rule], after: Iterable[Rule], **said: Any) 
 
 
 def needs_put(there: Rule | None, rule: Rule) -> bool:
-    """Return whether putting a rule in place of one changes anything: its definition is new, or its version higher."""
+    """Return whether putting a rule over another has an effect: a new definition, or a higher version."""
     if there is None:
         return True
     same = there.model_copy(update={"version": rule.version}) == rule

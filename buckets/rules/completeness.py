@@ -1,13 +1,13 @@
-"""Which event times have arrived, as a few stretches of time; and since when a history that began later is complete.
+"""Which event times have arrived, as a few stretches, and the time from which a history that began later is complete.
 
-The times of a stream lie in one stretch, from its first event to its latest. An event with a wild date, years ahead,
-makes a stretch of its own. What is new in a version of the rules has not seen what arrived before that version. A
-window of it is complete if the window begins after every event that the key can have had until then:
+The times of a stream form one stretch, from its first event to its latest. An event with a wild date, years ahead,
+forms a separate stretch. A new track in a version of the rules has not seen earlier arrivals. Its windows are complete
+if they begin after every event that the key can have had until then:
 
     stretches       [──────────────]                    [·]
     since                           └─ for events here ─┘  └─ for events here
 
-So a wild date makes only those windows incomplete that end after it.
+So a wild date affects only the windows that end after it.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ ALWAYS_MS: Final = -(2**63)  # Before every event
 
 
 class Stretch(NamedTuple):
-    """A stretch of event times: those of its first and its last event, in ms."""
+    """A range of event times, from its first to its last event, in ms."""
 
     first_ms: int
     last_ms: int
@@ -36,7 +36,7 @@ Stretches = tuple[Stretch, ...]  # In ascending order, more than a day apart, at
 
 
 class Since(NamedTuple):
-    """Since when the history is complete, for events from a time on; both in ms."""
+    """From when on the history is complete, for events from a time on; both in ms."""
 
     from_ms: int
     since_ms: int
@@ -63,7 +63,7 @@ def stretches_of(times_ms: Int64s) -> Stretches:
 
 
 def joined(stretches: Iterable[Stretch]) -> Stretches:
-    """Return the stretches of several parts of a stream as those of the whole; of too many, the nearest are joined."""
+    """Join the stretches of several parts of a stream; if there are too many, the nearest are merged."""
     found: list[Stretch] = []
     for stretch in sorted(stretches):
         if found and stretch.first_ms - found[-1].last_ms <= DAY_MS:
@@ -78,24 +78,24 @@ def joined(stretches: Iterable[Stretch]) -> Stretches:
 
 
 def complete_behind(arrived: Stretches, distance_ms: int, lateness_ms: int) -> Completeness:
-    """Return since when a history is complete that has missed what arrived so far, at least one stretch.
+    """Return the time from which a history that missed all arrivals so far (at least one stretch) is complete.
 
-    `distance_ms` is the way from the latest event to the first time that is complete, negative if that is before the
-    event; `lateness_ms` says how far an event that is evaluated may lie before the latest of its key.
+    `distance_ms` is the time from the latest event to the first complete time, negative if that is earlier;
+    `lateness_ms` is how far an evaluated event may lie before the latest of its key.
     """
     starts_ms = [ALWAYS_MS, *(stretch.first_ms - lateness_ms for stretch in arrived[1:])]
     return tuple(Since(start, each.last_ms + distance_ms) for start, each in zip(starts_ms, arrived, strict=True))
 
 
 def earlier_from(completeness: Completeness, by_ms: int) -> Completeness:
-    """Return the same history, where each step holds for events from an earlier time on."""
+    """Return the same history, with each step valid for events from an earlier time on."""
     return tuple(
         since if since.from_ms == ALWAYS_MS else Since(since.from_ms - by_ms, since.since_ms) for since in completeness
     )
 
 
 def later(one: Completeness, other: Completeness) -> Completeness:
-    """Return what is complete in both of two histories; if there are too many steps, the oldest are joined."""
+    """Return the intersection of two histories; if it has too many steps, the oldest are joined."""
     steps: list[Since] = []
     for from_ms in sorted({since.from_ms for since in (*one, *other)}):
         since_ms = max(at(one, from_ms), at(other, from_ms))
@@ -106,15 +106,15 @@ def later(one: Completeness, other: Completeness) -> Completeness:
 
 
 def at(completeness: Completeness, time_ms: int) -> int:
-    """Return since when the history is complete for an event at a time."""
+    """Return the time from which the history is complete for an event at a time."""
     return [since.since_ms for since in completeness if since.from_ms <= time_ms][-1]
 
 
 def as_arrays(many: Sequence[Completeness]) -> tuple[Int64s, Int64s]:
-    """Return several histories with the same steps.
+    """Return several histories with common steps.
 
-    The first array, int64 `(steps,)`, says from when each step holds, the first from `ALWAYS_MS`; the second, int64
-    `(histories, steps)`, since when each is complete there.
+    The first array, int64 `(steps,)`, holds the start of each step, the first from `ALWAYS_MS`; the second, int64
+    `(histories, steps)`, the time from which each is complete there.
     """
     from_ms = sorted({ALWAYS_MS, *(since.from_ms for each in many for since in each)})
     since_ms = [[at(each, moment_ms) for moment_ms in from_ms] for each in many]
@@ -133,25 +133,25 @@ class Fill:
 
     @property
     def timelines(self) -> str:
-        """Under which identity its timelines lie in the state: 16 hex digits."""
+        """The identity of its timelines in the state: 16 hex digits."""
         return fill_identity(self.group_id, self.number, "timelines")
 
     @property
     def waiting(self) -> str:
-        """Under which identity arrivals lie in the state that wait until the archive has been read: 16 hex digits."""
+        """The identity, in the state, of arrivals that wait until the archive has been read: 16 hex digits."""
         return fill_identity(self.group_id, self.number, "waiting")
 
 
 class Filled(NamedTuple):
-    """How far a fill had come with a batch."""
+    """The progress of a fill after a batch."""
 
-    chunk: int  # the next chunk of history of the shard that is least far
+    chunk: int  # the next chunk of history of the slowest shard
     waiting: int  # how many batches of arrivals waited, summed over the shards
     done: bool  # whether all shards had caught up
 
 
 class Piece(NamedTuple):
-    """Some history of a group in a shard."""
+    """A piece of the history of a group in a shard."""
 
     packed: bytes | None  # the events as `fan_out` packs them; None where the shard has none
     rows: int  # how many rows of the archive it stands for, in all shards
@@ -159,5 +159,5 @@ class Piece(NamedTuple):
 
 
 def fill_identity(group_id: str, number: int, what: str) -> str:
-    """Return an identity that belongs to one fill of a group alone."""
+    """Return an identity that is unique to one fill of a group."""
     return hashlib.blake2b(f"{group_id}/{number}/{what}".encode(), digest_size=8).hexdigest()

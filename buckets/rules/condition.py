@@ -1,9 +1,9 @@
-"""SQL over fields of an event, as the filter of a rule; and over its features too, as its condition and its score.
+"""SQL over the fields of an event, as a rule's filter; and over its features too, as its condition and score.
 
     score: 40 + 10 * payments
 
-A score is the number of an alert, which its rule states, or computes as here. What is computed is rounded to a whole
-number, half to even, and kept between 0 and `LARGEST_SCORE`; NULL is 0.
+A score is the number of an alert, fixed in its rule or computed as here. A computed score is rounded half-even to a
+whole number and clamped to 0 to `LARGEST_SCORE`; NULL is 0.
 """
 
 import re
@@ -36,10 +36,10 @@ _WHOLE = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 
 @dataclass(frozen=True)
 class SqlFilter:
-    """A filter that is written in SQL."""
+    """A filter in SQL."""
 
     expression: Expression  # its one form
-    text: str = field(compare=False)  # as somebody wrote it; two filters that differ in that alone are equal
+    text: str = field(compare=False)  # as written; not compared
 
     @property
     def names_this(self) -> bool:
@@ -57,7 +57,7 @@ class SqlFilter:
         return frozenset((str(test.value), len(test.key_parts)) for test in self.expression.list_tests())
 
     def needed_fields(self, schema: EventSchema) -> list[str]:
-        """Return the fields that its evaluation needs, each once: those that it names, the time for lists."""
+        """Return the fields that its evaluation needs, each once: the named ones, and the time for lists."""
         times = [schema.event_time.field] if self.lists else []
         return list(dict.fromkeys([*self.expression.fields(), *times]))
 
@@ -73,19 +73,19 @@ def _parsed(text: str) -> Expression:
 
 @lru_cache(maxsize=65_536)
 def parse_sql_filter(text: str) -> SqlFilter:
-    """Read a condition in SQL; ValueError says at which column it cannot be read."""
+    """Parse a condition in SQL; ValueError names the column of a fault."""
     return SqlFilter(normalise(_parsed(text)), text)
 
 
 def one_form(where: SqlFilter) -> str:
-    """Return the text that all spellings of a filter have in common, on one line."""
+    """Return a text on one line that is the same for all spellings of a filter."""
     return one_line(to_sql(where.expression))
 
 
 def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any]] | None:
-    """Return the filter as a mapping from field to `{operator: value}`; None where no mapping can say it.
+    """Return the filter as a mapping from field to `{operator: value}`; None if a mapping cannot express it.
 
-    ValueError if its parts do not go together.
+    ValueError if its parts do not fit together.
     """
     _check(where.text, schema.model_dump_json())
     expression = where.expression
@@ -104,7 +104,7 @@ def _check(text: str, schema_json: str) -> None:
 
 
 def check_filter(where: SqlFilter, schema: EventSchema) -> None:
-    """See that a filter fits an event schema and can be evaluated; ValueError says what does not."""
+    """Check that a filter fits an event schema and can be evaluated; ValueError names the fault."""
     _check_sql(where.text, {}, schema, check_condition)
     _try_out(where, schema, lambda columns: matches_sql(where, columns, schema, _empty_lists(where)))
 
@@ -113,9 +113,9 @@ Check: TypeAlias = Callable[[Expression, Mapping[str, Kind]], None]
 
 
 def _check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check: Check) -> None:
-    """See that the kinds of its parts go together; ValueError says at which column they do not.
+    """Check that the kinds of its parts fit together; ValueError names the column of a fault.
 
-    `others` are the kinds of names that are no fields of the event.
+    `others` are the kinds of names other than event fields.
     """
     expression = _parsed(text)
     kinds = {**kinds_in(schema), **others}
@@ -127,7 +127,7 @@ def _check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema, check
 
 
 def _check_quotes(expression: Expression, text: str, names: Collection[str]) -> None:
-    """Refuse the name of a field in double quotes, which to Spark is a text and to other databases a field."""
+    """Refuse a field name in double quotes, which is a text to Spark and a field to other databases."""
     name = str(expression.value)
     if expression.operator == "text" and text[expression.at] == '"' and name in names:
         message = f"\"{name}\" in double quotes is a text; write `{name}` for the field, or '{name}' for the text"
@@ -137,23 +137,23 @@ def _check_quotes(expression: Expression, text: str, names: Collection[str]) -> 
 
 
 def _empty_lists(where: SqlFilter) -> Lists:
-    """Return the lists that a condition looks into, all of them empty."""
+    """Return empty lists for those that a condition looks into."""
     return {name: ListIndex.of({}, KeyForm(parts)) for name, parts in sorted(where.list_keys)}
 
 
 def _try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
-    """Evaluate a condition on extreme events; ValueError if it fails, which would stop a batch for good."""
+    """Evaluate a condition on extreme events; ValueError if it fails, since that would stop a batch for good."""
     columns = extreme_columns(schema.attributes, schema.measures, schema.arrays)
     times_ms = [schema.event_time.earliest_ms, 0, 1, schema.event_time.latest_ms - 1]
     try:
         evaluate(columns | {schema.event_time.field: pa.array(times_ms)})
-    except Exception as error:  # Whatever it is, it is met here and not in a batch.
+    except Exception as error:  # Any error must show here and not in a batch.
         message = f"{short_line(where.text)}: cannot be evaluated ({kind_and_line(error)}); write it in another way"
         raise ValueError(one_line(message)) from None
 
 
 def _simple_test(part: Expression) -> tuple[str, str, Any] | None:
-    """Field, operator and operand of a condition that a mapping can say; None of any other."""
+    """Return field, operator and operand of a condition that a mapping can express; None for others."""
     is_negated = part.operator == "not"
     test = part.operands[0] if is_negated else part
     if test.operator not in ("in", *COMPARISONS) or test.operands[0].operator != "field":
@@ -168,14 +168,14 @@ def _simple_test(part: Expression) -> tuple[str, str, Any] | None:
 
 
 def kinds_in(schema: EventSchema) -> dict[str, Kind]:
-    """Return what the fields of an event schema are in expressions."""
+    """Return the kinds of an event schema's fields in expressions."""
     return field_kinds(schema.attributes, schema.measures, schema.arrays, schema.event_time.field)
 
 
 def matches_sql(
     where: SqlFilter, columns: Mapping[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
 ) -> pa.BooleanArray:
-    """Return which rows pass the filter; takes what `filter.matches` takes, or what several filters read of it."""
+    """Return which rows pass the filter; takes the inputs of `filter.matches`, or shared readable columns."""
     read = columns if isinstance(columns, ReadableColumns) else ReadableColumns(columns, schema)
     at = ListsAt(lists, read.columns[schema.event_time.field].to_numpy()) if where.lists else None
     return matching(where.expression, read, len(next(iter(read.columns.values()))), at)
@@ -202,12 +202,12 @@ class ReadableColumns(dict[str, "pa.Array | Numbers"]):
 def readable_columns(
     names: Iterable[str], columns: Mapping[str, pa.Array], schema: EventSchema
 ) -> dict[str, pa.Array | Numbers]:
-    """Return some fields of events, of columns as for `filter.matches`, as expressions take them."""
+    """Convert some columns, as for `filter.matches`, to inputs of expressions."""
     return readable({name: columns[name] for name in set(names)}, schema.scales, schema.event_time.field)
 
 
 FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray | pa.StringArray"
-"""A feature at some events: numbers, truths or texts."""
+"""The values of a feature at some events: numbers, truths or texts."""
 
 
 def _parse(written: Any) -> SqlFilter:
@@ -224,19 +224,19 @@ ConditionField = Annotated[
 
 
 def condition_words(when: SqlFilter, words: Mapping[str, str] | None = None) -> str:
-    """Return a condition in English, in the order in which it was written; `words` stand for names in it."""
+    """Return a condition in English, in its written order; `words` replace names in it."""
     return in_words(_parsed(when.text), words)
 
 
 def condition_fields(when: SqlFilter, features: Collection[str]) -> list[str]:
-    """Return the fields of the event that a condition names, each once; the others are features."""
+    """Return the event fields that a condition names, each once; its other names are features."""
     return [name for name in dict.fromkeys(when.expression.fields()) if name not in features]
 
 
 def check_condition_fits(when: SqlFilter, features: Mapping[str, ValueKind], schema: EventSchema) -> None:
-    """See that a condition fits the event schema and the features, and can be evaluated; ValueError says what does not.
+    """Check that a condition fits the event schema and the features, and can be evaluated, else ValueError.
 
-    Features are given by name, each with what its values are.
+    Features are given by name, each with the kind of its values.
     """
     _check_fits(when, features, schema, check_condition, lambda *given: holds(when, *given))
 
@@ -248,7 +248,7 @@ def _check_fits(
     check: Check,
     evaluate: Callable[..., object],
 ) -> None:
-    """See that something over fields and features fits these; `evaluate` is given what `holds` is."""
+    """Check that an expression fits these fields and features; `evaluate` gets the arguments of `holds`."""
     _check_sql(when.text, {**features}, schema, check)
     for test in when.expression.list_tests():
         feature = next((name for name in test.operands[0].fields() if name in features), None)
@@ -260,7 +260,7 @@ def _check_fits(
         if kind != "number":
             extremes[name] = pa.array([None, "", "ß", "a"] if kind == "text" else [None, True, False, True])
             continue
-        # Averages and variances have more digits than any measure, and pass 64 bits.
+        # Averages and variances have more digits than any measure, and exceed 64 bits.
         scaled = np.array([0, INT64_MIN * 10**30, 0, INT64_MAX * 10**30], object)
         extremes[name] = Numbers(scaled, 30, 2**63 * 10**30, np.array([False, True, True, True]))
     named, lists = condition_fields(when, features), _empty_lists(when)
@@ -280,10 +280,10 @@ def holds(
     events: int,
     lists: ListsAt | None = None,
 ) -> pa.BooleanArray:
-    """Return the events, of so many, for which a condition over features and fields is true.
+    """Return which of `events` events meet a condition over features and fields.
 
-    Fields are attributes in their type, measures as scaled int64, and the event time in ms. Lists, as they are at the
-    events, are only needed where the condition looks into one.
+    Fields are attributes in their type, measures as scaled int64, and the event time in ms. Lists, as of the events,
+    are only needed if the condition looks into one.
     """
     read = readable_columns(fields, fields, schema)
     return matching(when.expression, {**read, **features}, events, lists)
@@ -291,12 +291,12 @@ def holds(
 
 @dataclass(frozen=True)
 class SqlScore(SqlFilter):
-    """A score that is written in SQL; its expression is a number."""
+    """A score in SQL; its expression is a number."""
 
 
 @lru_cache(maxsize=65_536)
 def parse_score(text: str) -> SqlScore:
-    """Read a score in SQL; ValueError says at which column it cannot be read."""
+    """Parse a score in SQL; ValueError names the column of a fault."""
     return SqlScore(_parsed(text), text)
 
 
@@ -324,12 +324,12 @@ Score = Annotated[
 
 
 def score_words(score: int | SqlScore, words: Mapping[str, str] | None = None) -> str:
-    """Return a score in English; `words` stand for names in it."""
+    """Return a score in English; `words` replace names in it."""
     return value_in_words(score.expression, words) if isinstance(score, SqlScore) else f"{score:,}"
 
 
 def check_score_fits(score: SqlScore, features: Mapping[str, ValueKind], schema: EventSchema) -> None:
-    """See that a score fits the event schema and the features, as `check_condition_fits` does for a condition."""
+    """Check that a score fits the event schema and the features, as `check_condition_fits` does."""
     _check_fits(score, features, schema, check_score, lambda *given: scores(score, *given))
 
 
@@ -341,7 +341,7 @@ def scores(
     events: int,
     lists: ListsAt | None = None,
 ) -> Int64s:
-    """Return the score of so many events; takes what `holds` takes."""
+    """Return the score of each of `events` events; arguments as for `holds`."""
     found = computed(score.expression, {**readable_columns(fields, fields, schema), **features}, events, lists)
     assert isinstance(found, Numbers)
     known = zip(found.scaled.tolist(), found.valid.tolist(), strict=True)
@@ -349,5 +349,5 @@ def scores(
 
 
 def whole_score(dividend: int, divisor: int) -> int:
-    """Return the score that a number comes to, which is given as a fraction."""
+    """Return the whole score for a fraction."""
     return min(max(half_to_even(dividend, divisor), 0), LARGEST_SCORE)

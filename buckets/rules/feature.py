@@ -1,4 +1,4 @@
-"""A feature: what is computed over a window of a group's tracks, to be named in the condition of a rule."""
+"""A feature: a value computed over a window of a group's tracks, which the condition of a rule can name."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ from buckets.validation import A_FIELD, OF_EACH_PERIOD, Checked
 class Track:
     """A column of a timeline."""
 
-    kind: ColumnKind  # what is kept of a field
+    kind: ColumnKind  # which values of a field are kept
     of: str | None  # the field; None where only events are counted
     where: Filter = ()  # which events count; empty for all
 
     @property
     def name(self) -> str:
-        """What tells tracks apart: of plain values, the field; of all else a text that is no name of a measure."""
+        """What identifies a track: for plain values, the field; otherwise a text that is not the name of a measure."""
         if self.kind == "value" and not self.where:
             return self.of or ""
         filtered = f" where {describe_filter(self.where)}" if self.where else ""
@@ -54,7 +54,7 @@ Counted = Literal["events", "alerts"]  # What a rule counts
 
 
 def holds_texts(track: Track, schema: EventSchema) -> bool:
-    """Return whether a track holds texts themselves."""
+    """Return whether a track holds the texts themselves."""
     name = schema.new_names.get(track.of or "", track.of or "")
     return track.kind == "value" and schema.attributes.get(name) == "string"
 
@@ -63,25 +63,25 @@ def holds_texts(track: Track, schema: EventSchema) -> bool:
 class Part:
     """An operation over a window of a group's events."""
 
-    operation: int  # what the kernel computes, one of `buckets.aggregates.component`
+    operation: int  # the kernel's operation, one of `buckets.aggregates.component`
     column: Track | None  # of which track; None for a count
-    second: Track | None  # a second track, where pairs of values are counted
-    counted: Track | None  # a track that says which events count; None where all do
+    second: Track | None  # a second track, if pairs of values are counted
+    counted: Track | None  # a track that marks the events that count; None if all do
     window: Window  # how far back it reaches
     on_trial: bool  # whether only rules on trial need it
-    parameter: int = 0  # of a percentile, which one it is in hundredths of a per cent; 0 for all else
-    paired: SqlFilter | None = None  # what events of the window have to be to the event itself; None for anything
-    over: Component | None = None  # of a window of periods, what is computed of these values; None for other windows
-    steps: tuple[Track, ...] = ()  # of a sequence, which events are its steps; those of `second` must not come between
+    parameter: int = 0  # of a percentile, in hundredths of a per cent; 0 for others
+    paired: SqlFilter | None = None  # condition on events of the window and the event itself
+    over: Component | None = None  # aggregate over the values of periods; None for others
+    steps: tuple[Track, ...] = ()  # tracks of a sequence's steps; those of `second` must not come between
 
     @property
     def is_listed(self) -> bool:
-        """Whether it is computed of the events of the window one by one, outside of the kernel."""
+        """Whether it is computed from single events of the window, outside of the kernel."""
         return self.paired is not None or self.operation > PERIODS
 
     @property
     def tracks(self) -> tuple[Track, ...]:
-        """What it reads."""
+        """The tracks that it reads."""
         compared = () if self.paired is None else (Track("value", name) for name in window_fields(self.paired))
         tracks = self.column, self.second, self.counted, *compared, *self.steps
         return tuple(track for track in tracks if track is not None)
@@ -91,7 +91,7 @@ ALERT_ID = "alert_id"
 ALERT_RULE = "alert_rule"
 ALERT_SEVERITY = "alert_severity"
 ALERT_FIELDS = (ALERT_ID, ALERT_RULE, ALERT_SEVERITY, ALERT_SCORE)
-"""The fields that an alert has beside those of its event."""
+"""The fields of an alert besides those of its event."""
 
 
 def alert_schema(schema: EventSchema) -> EventSchema:
@@ -117,7 +117,7 @@ def alert_schema(schema: EventSchema) -> EventSchema:
 
 
 def schema_on(counted: Counted, schema: EventSchema) -> EventSchema:
-    """Return the event schema of what a rule counts; ValueError as `alert_schema`."""
+    """Return the event schema of the things that a rule counts; ValueError as for `alert_schema`."""
     return alert_schema(schema) if counted == "alerts" else schema
 
 
@@ -264,27 +264,27 @@ class Feature(Checked):
 
     @property
     def needs_raw_events(self) -> bool:
-        """Return whether it looks at single events, so that its window has to lie in the tail."""
+        """Return whether it depends on single events, so that its window has to lie in the tail."""
         return self.aggregate.needs_raw_events or self.window.needs_raw_events or names_this(self.where)
 
     @property
     def step_filters(self) -> tuple[SqlFilter, ...]:
-        """Return what events have to be to be its steps."""
+        """Return the filters that events pass to be its steps."""
         return tuple(step_filter(step, self.step_field) for step in self.steps or ())
 
     @property
     def steps_in_words(self) -> str:
-        """Return its steps, and what must not come, in a sentence; empty for none."""
+        """Return its steps, and what must not come between, in a sentence; empty without steps."""
         return steps_in_words(self.steps or (), self.step_field, self.without, self.within_ms)
 
     @property
     def between(self) -> SqlFilter | None:
-        """Return what no event between its first step and its last is; None for anything."""
+        """Return the filter that no event between its first and last step may pass; None if there is none."""
         return None if self.without is None else step_filter(self.without, self.step_field)
 
     @property
     def filters(self) -> dict[tuple[str | int, ...], Filter]:
-        """Return all its filters, by where in it they are written."""
+        """Return all its filters, by their locations in it."""
         written: dict[tuple[str | int, ...], Filter] = {("where",): self.where} if self.where else {}
         written |= {("steps", at): where for at, where in enumerate(self.step_filters)}
         return written if self.between is None else {**written, ("without",): self.between}
@@ -297,24 +297,24 @@ class Feature(Checked):
 
     @property
     def of(self) -> str | None:
-        """Return the field that it is of, or the values of its periods are; None for none."""
+        """Return the field that it aggregates, or that its periods aggregate; None if it needs none."""
         return self.measured.of if isinstance(self.measured, Periods) else self.measured
 
     @property
     def periods(self) -> Periods | None:
-        """Return what is computed of each period of the window; None where it is of single events."""
+        """Return the aggregation over each period of the window; None if it aggregates single events."""
         return self.measured if isinstance(self.measured, Periods) else None
 
     @property
     def of_text(self) -> str | None:
-        """Return what it is of, as a brief text; None for nothing."""
+        """Return what it aggregates, as a short text; None without a field."""
         of = self.of if self.periods is None else self.periods.text
         decays = None if self.half_life is None else f"with a half-life of {format_duration(self.half_life)}"
         return " ".join(filter(None, (of, decays))) or None
 
     @property
     def aggregate(self) -> Aggregate:
-        """Return what computes it."""
+        """Return its aggregate."""
         aggregate, parameter = AGGREGATES[self.function], self.p or self.within_ms or self.half_life
         aggregate = aggregate if parameter is None else aggregate.with_parameter(parameter)
         if self.periods is None:
@@ -322,7 +322,7 @@ class Feature(Checked):
         return OverPeriods(aggregate, AGGREGATES[self.periods.function], self.periods.unit)
 
     def kind(self, schema: EventSchema) -> ValueKind:
-        """Return what its values are; a number where the schema does not declare its field."""
+        """Return the kind of its values; a number if the schema does not declare its field."""
         name = schema.new_names.get(self.of or "", self.of or "")
         if self.on is not None and name in (schema.event_id, ALERT_RULE, ALERT_SEVERITY):
             return self.aggregate.kind("string")
@@ -331,7 +331,7 @@ class Feature(Checked):
 
 @dataclass(frozen=True)
 class NamedFeature:
-    """A feature with what it takes from its rule."""
+    """A feature with the settings that it takes from its rule."""
 
     name: str  # in the rule's condition
     feature: Feature  # as it was written
@@ -342,16 +342,16 @@ class NamedFeature:
 
     @property
     def counted(self) -> Filter:
-        """Which events of its group it counts, as far as they say that themselves; empty for all."""
+        """The events of its group that it counts, as a filter on these alone; empty for all."""
         return () if self.where == self.group_where else split_filter(self.where)[0]
 
     @property
     def paired(self) -> SqlFilter | None:
-        """What these have to be to the event itself; None for anything."""
+        """The condition on pairs of these events and the event itself; None if there is none."""
         return split_filter(self.where)[1]
 
     def parts(self) -> Iterator[tuple[Component, Part]]:
-        """Yield what a group computes for it."""
+        """Yield the parts that a group computes for it."""
         for component in self.feature.aggregate.components(not self.counted and self.paired is None):
             yield component, self._part(component)
 
@@ -381,7 +381,7 @@ class NamedFeature:
         return None if kind is None else Track(kind, self.feature.of, self.counted)
 
     def phrase_over(self, counted: Counted) -> str:
-        """Return what it computes over events or alerts, in English: `the sum of paymentAmount`."""
+        """Return its computation over events or alerts, in English: `the sum of paymentAmount`."""
         phrase = self.feature.aggregate.phrase.replace("event", counted.removesuffix("s"))
         if self.feature.steps is not None:
             return f"{phrase} {self.feature.steps_in_words}"
@@ -389,7 +389,7 @@ class NamedFeature:
 
 
 def field_kind(field: str, schema: EventSchema) -> FieldKind:
-    """Return what kind of field it is, by any name that it had; KeyError if the schema does not declare it."""
+    """Return the kind of a field, by any of its names; KeyError if the schema does not declare it."""
     name = schema.new_names.get(field, field)
     return "measure" if name in schema.measures else schema.attributes[name]
 
@@ -402,7 +402,7 @@ SHORT_LOCATIONS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("features", VALUE, "of"): ("aggregate", "measure"),
     ("features", VALUE, "window"): ("window",),
 }
-"""Where the short form has what other rules have among their features and in their condition."""
+"""Locations in the short form of what other rules have in features and condition."""
 _COMPARISONS: Final[Mapping[str, str]] = {
     ">": "is above",
     ">=": "is at least",
@@ -426,7 +426,7 @@ class Aggregation(Checked):
 
 
 class Limit(Checked):
-    """The comparison that makes a value an alert."""
+    """The comparison that turns a value into an alert."""
 
     operator: Operator
     value: Decimal
@@ -449,7 +449,7 @@ class Limit(Checked):
 
 
 def feature_of(aggregation: Aggregation, window: Window) -> Feature:
-    """Return the one feature of a rule in the short form; a count is of no field, whatever measure it names."""
+    """Return the one feature of a rule in the short form; a count has no field, whatever measure it names."""
     of = aggregation.measure if AGGREGATES[aggregation.function].takes else None
     return Feature(function=aggregation.function, of=of, window=window)
 
@@ -461,12 +461,12 @@ def condition_of(limit: Limit) -> SqlFilter:
 
 
 def phrase_of(feature: Feature) -> str:
-    """Return what a rule in the short form computes, in English: `the sum of paymentAmount`."""
+    """Return the computation of a rule in the short form, in English: `the sum of paymentAmount`."""
     return " ".join(part for part in (feature.aggregate.short_phrase, feature.of) if part)
 
 
 def sentence_of(feature: Feature, limit: Limit, counted: Counted, events: str = "", value: str = "") -> str:
-    """Return a rule in the short form over some events or, with the value as it is shown, what an alert has found."""
+    """Return the sentence of a rule in the short form or, with the formatted value, that of an alert."""
     over = f"over {feature.window.words_over(counted)}"
     value = f" ({value})" if value else ""
     text = f"{phrase_of(feature)}{events} {over}{value} {_COMPARISONS[limit.operator]} {limit.value:,f}"

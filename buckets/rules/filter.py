@@ -1,11 +1,11 @@
-"""The filter of a rule: what must be true of an event; not false, and not unknown because a field is null.
+"""The filter of a rule: a condition that must be true of an event, not false, nor unknown because of a null.
 
     where: {paymentType: CRD, country: [FR, DE], paymentAmount: {">": "100"}}
     where: paymentType = 'CRD' AND (country IN ('FR', 'DE') OR paymentAmount > 100)
 
-Two spellings of one filter are equal. SQL that a mapping can say is that mapping, once the event schema is known.
+Two spellings of one filter are equal. SQL that a mapping can express becomes that mapping, given the event schema.
 
-Filters of features may name the event whose window it is: `amount > 2 * this.amount`, `country <> this.country`.
+Filters of features may refer to the window's own event: `amount > 2 * this.amount`, `country <> this.country`.
 """
 
 import re
@@ -57,7 +57,7 @@ _OF_THIS = re.compile(re.escape(THIS) + r"[A-Za-z_]\w*")
 
 
 def parse_filter(written: Any) -> Filter:
-    """Read a filter as people write it; ValueError if it is neither a mapping of that form nor a condition in SQL."""
+    """Parse a filter as written by people; ValueError if it is neither such a mapping nor a condition in SQL."""
     if isinstance(written, str):
         return parse_sql_filter(written)
     if not isinstance(written, dict):
@@ -86,7 +86,7 @@ def parse_filter(written: Any) -> Filter:
 
 
 def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
-    """Return the one form of a condition: a list of one value is equality, and bounds have no trailing zeros."""
+    """Return the canonical form of a condition: a list of one value is equality, bounds have no trailing zeros."""
     if len(operands) == 1:
         operator = {"in": "=", "not_in": "!="}.get(operator, operator)
     if operator in _ORDER:
@@ -100,7 +100,7 @@ def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
 
 
 def write_filter(where: Filter) -> dict[str, dict[str, str | list[str]]] | str:
-    """Return the filter in the form that `parse_filter` reads; SQL as it was written."""
+    """Return the filter in the form that `parse_filter` reads; SQL stays as written."""
     if isinstance(where, SqlFilter):
         return where.text
     written: dict[str, dict[str, str | list[str]]] = {}
@@ -112,7 +112,7 @@ def write_filter(where: Filter) -> dict[str, dict[str, str | list[str]]] | str:
 
 
 def renamed_written(written: Mapping[str, Any] | str, names: Mapping[str, str]) -> Mapping[str, Any] | str:
-    """Return a filter, as it is written, under new names of fields, by the old ones."""
+    """Return a filter in its written form, with fields renamed by `names` (old to new)."""
     if isinstance(written, str):
         return renamed_sql(written, names)
     return {names.get(field, field): test for field, test in written.items()}
@@ -123,9 +123,9 @@ FilterField = Annotated[Filter, BeforeValidator(parse_filter), PlainSerializer(w
 
 
 def describe_filter(where: Filter) -> str:
-    """Return the filter in English: `paymentType is CRD and paymentAmount > 100`; SQL stays SQL, in its one form.
+    """Return the filter in English: `paymentType is CRD and paymentAmount > 100`; SQL stays SQL, in its normal form.
 
-    It is empty for no filter. A text that is not one plain word is quoted, so that different filters never read alike.
+    No filter gives an empty text. Anything but a plain word is quoted, so that different filters never read alike.
     """
     if isinstance(where, SqlFilter):
         return one_form(where)
@@ -137,12 +137,12 @@ def describe_filter(where: Filter) -> str:
 
 
 def renamed_filter(where: Filter, names: Mapping[str, str]) -> Filter:
-    """Return a filter under new names of fields, by the old ones."""
+    """Return a filter with fields renamed by `names` (old to new)."""
     return parse_filter(renamed_written(write_filter(where), names)) if names else where
 
 
 def filter_identity(where: Filter) -> Any:
-    """Return what tells filters apart, as JSON."""
+    """Return the identity of a filter, as JSON."""
     return one_form(where) if isinstance(where, SqlFilter) else write_filter(where)
 
 
@@ -153,10 +153,10 @@ def filter_fields(where: Filter) -> list[str]:
 
 
 def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
-    """Return the filter with each operand in the canonical form of its field's type: `100.00` and `1e2` as `100`.
+    """Return the filter with operands in the canonical form of their fields' types: `100` for `100.00` and `1e2`.
 
-    Of a condition in SQL that a mapping can say, the mapping. ValueError says what does not fit the event schema, or
-    that two tests amount to one operator.
+    SQL that a mapping can express becomes that mapping. ValueError says what does not fit the event schema, or that two
+    tests amount to one operator.
     """
     if isinstance(where, SqlFilter):
         if where.names_this:
@@ -164,14 +164,14 @@ def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
         mapping = as_mapping(where, schema)
         try:
             return where if mapping is None else canonical_filter(parse_filter(mapping), schema)
-        except ValueError:  # such as an amount with more digits than there are, which SQL compares, and finds unequal
+        except ValueError:  # such as an amount with too many digits, which SQL compares as unequal
             return where
     written: dict[str, dict[str, Any]] = {}
     for condition in where:
         operands = sorted({_canonical_operand(condition, text, schema) for text in condition.operands})
         is_alone = [each.field for each in where].count(condition.field) == 1
         if condition.operator == "!=" and schema.attributes.get(condition.field) == "boolean" and is_alone:
-            # What is not true is false.
+            # Anything but true is false.
             written[condition.field] = {"=": "false" if operands == ["true"] else "true"}
             continue
         listed = condition.operator in ("in", "not_in")
@@ -180,7 +180,7 @@ def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
 
 
 def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> str:
-    """Return an operand as the type of its field has it; ValueError if it does not fit, or there is no such field."""
+    """Return an operand in the form of its field's type; ValueError if it does not fit, or the field is unknown."""
     field = condition.field
     if field in schema.measures:
         scale = schema.measures[field].scale
@@ -206,9 +206,9 @@ def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> 
 
 
 def filter_condition(where: Filter, schema: EventSchema | None) -> Expression:
-    """Return a filter as an expression in its one form; that of no filter is true.
+    """Return a filter as an expression in its normal form; no filter is true.
 
-    Without an event schema a field is a number if all that it is compared with are.
+    Without an event schema a field is a number if all its operands are.
     """
     if isinstance(where, SqlFilter):
         return where.expression
@@ -246,7 +246,7 @@ def needed_fields(where: Filter, schema: EventSchema) -> list[str]:
 def matches(
     where: Filter, columns: dict[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
 ) -> pa.BooleanArray | None:
-    """Return which rows pass the filter, a boolean each; None where there is no filter.
+    """Return which rows pass the filter, as booleans; None if there is no filter.
 
     Columns are given by field: attributes in their type, measures as scaled int64, and the event time in ms.
     """
@@ -257,12 +257,12 @@ def matches(
 
 
 def names_this(where: Filter | None) -> bool:
-    """Return whether a filter names the event whose window it is."""
+    """Return whether a filter refers to the event whose window it is."""
     return isinstance(where, SqlFilter) and where.names_this
 
 
 def field_of(name: str) -> str:
-    """Return the field of a name, be it of this event or of one in its window."""
+    """Return the field that a name refers to, of this event or of one in its window."""
     return name.removeprefix(THIS)
 
 
@@ -273,7 +273,7 @@ def window_fields(where: SqlFilter) -> list[str]:
 
 @lru_cache(maxsize=4_096)
 def split_filter(where: Filter) -> tuple[Filter, SqlFilter | None]:
-    """Return what of a filter an event passes by itself, and what it has to be to this event; None for anything."""
+    """Split a filter into the part on an event alone, and the part that relates it to this event, None if empty."""
     if not isinstance(where, SqlFilter) or not where.names_this:
         return where, None
     parts = conjuncts(where.expression)
@@ -290,7 +290,7 @@ def _all_of(parts: list[Expression]) -> SqlFilter | None:
 
 
 def with_this(schema: EventSchema) -> EventSchema:
-    """Return an event schema with each attribute and measure twice, once as that of this event."""
+    """Return an event schema with each attribute and measure twice, once as a field of this event."""
     attributes = {THIS + name: kind for name, kind in schema.attributes.items()}
     measures = {THIS + name: measure for name, measure in schema.measures.items()}
     update = {"attributes": {**schema.attributes, **attributes}, "measures": {**schema.measures, **measures}}
@@ -298,14 +298,14 @@ def with_this(schema: EventSchema) -> EventSchema:
 
 
 def check_this_filter(where: SqlFilter, schema: EventSchema) -> None:
-    """See that such a filter fits the event schema and can be evaluated; ValueError says what does not."""
+    """Check that such a filter fits the event schema and can be evaluated; ValueError names the fault."""
     both, time = with_this(schema), schema.event_time.field
     beside = split_filter(where)[1]
     assert beside is not None
     for name in where.expression.fields():
         message = ""
         if name == time and time not in beside.expression.fields():
-            continue  # An event passes that part by itself.
+            continue  # That part concerns the event alone.
         if field_of(name) == time:
             message = (
                 f"{name} does not stand beside `this`; a test of {time} by itself may be joined by AND, as in "

@@ -25,9 +25,9 @@ Fault = tuple[Location, str]  # The location of a field in a rule, and what is w
 
 
 def check_new(rule: Rule) -> Fault | None:
-    """Return what a new rule may not be called or contain, if anything; rules in a checkpoint are not checked again.
+    """Return the first fault in the name or texts of a new rule, if any; a checkpoint's rules are not checked again.
 
-    The keys of changes in a topic begin with `!`, and names appear in messages, tables and terminals.
+    Keys of changes in a topic begin with `!`, and names appear in messages, tables and terminals.
     """
     return next(_new_faults(rule), None)
 
@@ -52,7 +52,7 @@ def _new_faults(rule: Rule) -> Iterator[Fault]:
 
 
 def _hidden(rule: Rule) -> Iterator[tuple[Location, str | None]]:
-    """Yield what nobody can see, if anything, in each text of a rule."""
+    """Yield the invisible characters in each text of a rule."""
     yield ("rule_id",), blank_letter(rule.rule_id)
     filters: dict[Location, Filter] = {("where",): rule.where, ("when",): rule.when}
     filters |= {("score",): rule.score} if isinstance(rule.score, SqlScore) else {}
@@ -74,7 +74,7 @@ def _hidden(rule: Rule) -> Iterator[tuple[Location, str | None]]:
 
 
 def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:
-    """Return what does not fit the event schema, if anything; a rule over alerts has to fit that of alerts."""
+    """Return the first misfit to the event schema, if any; a rule over alerts has to fit the schema of alerts."""
     try:
         counted = schema_on(rule.on, schema)
     except ValueError as error:
@@ -200,7 +200,7 @@ CONTROLS = {
     "DELETE_RULES_ALL": "delete_all",
     "EXPORT_RULES_CURRENT": "export",
 }
-"""What each command is here. A clear is over at once, so there is nothing to stop."""
+"""The meaning of each command here. A clear is immediate, so nothing can be stopped."""
 _NAMES = {
     "rule_id": "ruleId",
     "group_by": "groupingKeyNames",
@@ -210,7 +210,7 @@ _NAMES = {
     "when": "limit",
     "value": "limit",
 }
-"""Which of the demo's fields a field of a rule comes from, where it has another name."""
+"""The demo's field for a field of a rule, if its name differs."""
 _OF_A_RULE = (
     "grouping_key_names",
     "aggregate_field_name",
@@ -224,7 +224,7 @@ _DIFFERENT = "different_values"
 
 
 def _whole(value: Any) -> Any:
-    """Return a whole number, also as text, as the demo's web page writes it."""
+    """Return a whole number, also from text, as the demo's web page writes it."""
     if value is None:
         return None
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
@@ -311,11 +311,11 @@ class FlinkMessage(Checked):
 
     @property
     def name(self) -> str:
-        """What its rule is called here."""
+        """The name of its rule here."""
         return str(self.rule_id)
 
     def rule(self) -> Rule:
-        """Return the rule, ACTIVE or PAUSE; ValueError names the demo's field if it is not valid."""
+        """Return the rule, ACTIVE or PAUSE; ValueError names the demo's field if it is invalid."""
         try:
             rule = Rule.model_validate(self._fields())
         except ValidationError as error:
@@ -344,13 +344,13 @@ class FlinkMessage(Checked):
 
 
 def _in_its_words(fault: Fault) -> str:
-    """Return a fault of a rule, at the demo's field that it comes from."""
+    """Return a fault of a rule with the demo's field that causes it."""
     location, reason = fault
     return f"{_NAMES.get(str(location[0]), location[0])}: {reason}" if location else reason
 
 
 def schema_fault(rule: Rule, schema: EventSchema) -> str | None:
-    """Return what of a message's rule does not fit the event schema, if anything; names the demo's field."""
+    """Return the first misfit of a message's rule to the event schema, if any, at the demo's field."""
     fault = check_against_schema(rule, schema)
     return None if fault is None else _in_its_words(fault)
 
@@ -360,7 +360,7 @@ _FIELDS = frozenset(to_camel(name) for name in FlinkMessage.model_fields) - {"li
 
 
 def is_flink_object(data: Mapping[str, Any]) -> bool:
-    """Return whether an object is one of the demo's messages; ValueError if it has fields of both forms."""
+    """Return whether an object is a message of the demo; ValueError if it mixes fields of both forms."""
     theirs = next((name for name in data if name in _FIELDS), None)
     ours = next((name for name in data if name in ("rule_id", "change")), None)
     if theirs is not None and ours is not None:
@@ -372,7 +372,7 @@ def is_flink_object(data: Mapping[str, Any]) -> bool:
 
 
 def parse_flink_object(data: Mapping[str, Any]) -> FlinkMessage:
-    """Return an object as a message of the demo; ValueError names the field that is not valid."""
+    """Return an object as a message of the demo; ValueError names an invalid field."""
     try:
         return FlinkMessage.model_validate(data)
     except ValidationError as error:
@@ -383,12 +383,12 @@ _BEGIN = re.compile(r"\s*\(?\s*-?\d+\s*\)?\s*,\s*\(?\s*[A-Za-z]", re.ASCII)
 
 
 def is_plain_line(text: str) -> bool:
-    """Return whether a text looks like a rule in the demo's plain form."""
+    """Return whether a text looks like a rule in the demo's plain format."""
     return _BEGIN.match(text) is not None
 
 
 def parse_plain_line(line: str) -> FlinkMessage:
-    """Return a rule in the demo's plain form; ValueError names the field that is not valid."""
+    """Return a rule in the demo's plain format; ValueError names an invalid field."""
     parts = [re.sub(r"[()]", "", part).strip() for part in line.split(",")]
     if len(parts) != 9:
         message = f"a plain rule of the Flink demo has 9 parts between commas, not {len(parts)}"

@@ -1,9 +1,9 @@
-"""A group: what several rules share, grouping fields and filter, and how its timelines are laid out.
+"""A group: grouping fields and a filter that several rules share, and the layout of its timelines.
 
-A rule needs a group for each set of fields that its features group by, without a filter; one in the short form needs
-one with its own filter. Timelines have one column of values for each *track* that any rule of the group has ever used,
-which never moves, so that timelines written under an earlier version stay readable. `complete` of a track says from
-which event time on they hold every event: not those that had arrived before a version that needs it first.
+A rule needs a group for each set of fields that its features group by, without a filter; a rule in the short form needs
+one with its own filter. Timelines have one column of values for each *track* that any rule of the group has ever used.
+A column never moves, so timelines written under an earlier version stay readable. `complete` of a track says from which
+event time on they hold every event; they lack events that arrived before the first version that needs the track.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from buckets.rules.rule import WHOLE_SHARE, Rule
 
 
 def kernel_limit(rule: Rule) -> Limit | None:
-    """Return the limit that the kernel compares the one feature of a rule with; None where it cannot do that."""
+    """Return the limit that the kernel compares a rule's only feature with; None if it cannot."""
     if rule.limit is not None:
         return rule.limit
     condition = rule.when.expression
@@ -73,22 +73,22 @@ class Group:
 
     @property
     def state_id(self) -> str:
-        """Return under which identity a shard keeps its timelines, and what policies remember of its keys."""
+        """Return the identity under which a shard keeps its timelines, and the state of policies for its keys."""
         return self.timelines or self.group_id
 
     @cached_property
     def key_fields(self) -> tuple[str, ...]:
-        """Return the grouping fields in the order in which keys are encoded: sorted by their first names."""
+        """Return the grouping fields in the order of encoded keys: sorted by their first names."""
         return tuple(sorted(self.fields, key=lambda field: renamed_field(field, self.first_names)))
 
     @cached_property
     def counted_fields(self) -> tuple[str, ...]:
-        """Return the fields of its events by which they enter its timelines."""
+        """Return the fields by which events enter its timelines."""
         return tuple(map(counted_field, self.fields))
 
     @cached_property
     def way_in(self) -> tuple[str, tuple[str, ...]]:
-        """Return its identity, and the fields of an event by which it counts here, in the order of keys."""
+        """Return its identity, and the fields by which an event counts here, in key order."""
         return self.group_id, tuple(map(counted_field, self.key_fields))
 
     @property
@@ -99,27 +99,27 @@ class Group:
 
     @property
     def longest_window_ms(self) -> int:
-        """Return how long before its event a window of the group's rules begins, at most, in ms."""
+        """Return the longest time from the beginning of a window of its rules to the event, in ms."""
         return max(window.begins_ms for rule in self.rules for window in rule.windows(self.fields))
 
     def completeness(self, *tracks: str) -> Completeness:
-        """Return since when all of some tracks are complete, and the count of events."""
+        """Return the times from which the given tracks and the count of events are all complete."""
         known = [self.complete[track] for track in (COUNT_TRACK, *tracks)]
         return reduce(later, [each for each in known if each is not None], FROM_THE_FIRST)
 
     @cached_property
     def limit_rules(self) -> tuple[Rule, ...]:
-        """Return the rules that are evaluated by comparing one value with a limit, which the kernel does itself."""
+        """Return the rules that compare one value with a limit, which the kernel does itself."""
         return tuple(rule for rule in self.rules if rule.is_evaluated and kernel_limit(rule) is not None)
 
     @cached_property
     def condition_rules(self) -> tuple[Rule, ...]:
-        """Return the rules that are evaluated by computing their features, and then their condition."""
+        """Return the rules that compute features and then evaluate a condition."""
         return tuple(rule for rule in self.rules if rule.is_evaluated and kernel_limit(rule) is None)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Return what is computed for the features of rules with conditions, each different part once."""
+        """Return the distinct parts computed for the features of rules with conditions."""
         return tuple(dict.fromkeys(part for rule in self.condition_rules for part in rule.parts(self.fields)))
 
     @cached_property
@@ -130,24 +130,24 @@ class Group:
 
     @cached_property
     def own_rules(self) -> PreparedRules:
-        """Return the rules that are evaluated by their condition and need no other group."""
+        """Return the rules with a condition that need no other group."""
         return prepare(rule for rule in self.condition_rules if len(rule.groupings()) == 1)
 
     @cached_property
     def spanning_rules(self) -> tuple[Rule, ...]:
-        """Return the rules that are evaluated by their condition and need this group and others."""
+        """Return the rules with a condition that need this group and others."""
         return tuple(rule for rule in self.condition_rules if len(rule.groupings()) > 1)
 
     @cached_property
     def spanning_parts(self) -> tuple[Part, ...]:
-        """Return what is computed here for rules that need this group and others, each different part once."""
+        """Return the distinct parts computed here for rules that need this group and others."""
         return tuple(dict.fromkeys(part for rule in self.spanning_rules for part in rule.parts(self.fields)))
 
     @cached_property
     def policies(self) -> dict[str, tuple[AlertPolicy[Any], ...]]:
-        """Return by rule_id the policies that hold back alerts of rules whose key is one of this group.
+        """Return by rule_id the policies that hold back alerts of rules whose key belongs to this group.
 
-        Rules all of whose alerts come out are left out; one that alerts for a share of keys is not.
+        Rules without such a policy are left out, unless they alert only for a share of keys.
         """
         holding = {
             rule.rule_id: tuple(policy for policy in rule.policies if policy.held_by is not None)
@@ -158,14 +158,14 @@ class Group:
         return {rule_id: policies for rule_id, policies in holding.items() if policies or rule_id in shared}
 
     def digits(self, name: str, schema: EventSchema) -> int:
-        """Return how many digits after the point the values of one of its columns have."""
+        """Return the number of digits after the point in one of its columns."""
         track = self.derived_tracks.get(name)
         of = name if track is None else track.of
         is_of_values = track is None or track.kind in ("value", "least", "greatest")
         return schema.measures[of].scale if is_of_values and of in schema.measures else 0
 
     def text_columns(self, schema: EventSchema) -> tuple[bool, ...]:
-        """Return which of its columns hold texts, also of those that no rule reads any more."""
+        """Return which of its columns hold texts, including those that no rule reads any more."""
         texts = [field for field, kind in schema.attributes.items() if kind == "string"]
 
         def holds(name: str) -> bool:
@@ -177,7 +177,7 @@ class Group:
         return tuple(map(holds, self.measures))
 
     def is_home_of(self, rule: Rule) -> bool:
-        """Return whether the key of a rule that needs the group is one of it."""
+        """Return whether this group holds the key of a rule that needs it."""
         return frozenset(rule.group_by) == frozenset(self.fields)
 
     @cached_property
@@ -190,12 +190,12 @@ class Group:
 
     @property
     def needed_fields(self) -> frozenset[str]:
-        """Return the fields that must not be null in its events: it groups by them, or rules aggregate them here."""
+        """Return the fields that must not be null in its events: grouping fields, and those aggregated here."""
         return frozenset() if asks_alerts(self.fields) else self.named_fields
 
     @cached_property
     def named_fields(self) -> frozenset[str]:
-        """Return the fields that it groups by, or that rules aggregate here."""
+        """Return its grouping fields, and the fields that rules aggregate here."""
         here = frozenset(self.fields)
         features = (named for rule in self.rules for named in rule.named_features() if frozenset(named.fields) == here)
         return frozenset(fields_of(here)) | {named.feature.of for named in features if named.feature.of is not None}
@@ -212,7 +212,7 @@ def group_id(
 ) -> str:
     """Return the identity of a group: the same for the same fields, in any order, and the same filter.
 
-    A field that has got another name keeps the first one here, by `first_names`.
+    A renamed field is represented by its first name, from `first_names`.
     """
     named = sorted(renamed_field(field, first_names) for field in fields)
     on = "alerts" if asks_alerts(named) else on
@@ -222,7 +222,7 @@ def group_id(
 
 
 def canonical_group_id(fields: Iterable[str], where: Filter, schema: EventSchema, on: Counted = "events") -> str:
-    """Return the identity that a group has when its filter is written in the form of `canonical_filter`."""
+    """Return the identity of a group with its filter in the form of `canonical_filter`."""
     try:
         return group_id(fields, canonical_filter(where, schema_on(on, schema)), on)
     except ValueError:  # of another event schema
@@ -230,6 +230,6 @@ def canonical_group_id(fields: Iterable[str], where: Filter, schema: EventSchema
 
 
 def used_tracks(rules: Iterable[Rule], fields: Iterable[str]) -> list[str]:
-    """Return the tracks that rules read in a group, but for the count, in the order in which rules name them."""
+    """Return the tracks that rules read in a group, without the count, in the order in which rules name them."""
     parts = (part for rule in rules for part in rule.parts(fields))
     return list(dict.fromkeys(track.name for part in parts for track in part.tracks))

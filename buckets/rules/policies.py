@@ -16,7 +16,7 @@ from buckets.validation import Checked
 
 
 class RuleState(NamedTuple):
-    """What is remembered of a rule and key."""
+    """The state of a rule for a key."""
 
     # the greatest time of an event that made an alert, in ms; None where none did, or nothing asks for it
     alert_ms: int | None = None
@@ -26,11 +26,11 @@ class RuleState(NamedTuple):
     held_ms: int | None = None
 
     def at(self, clock_ms: int, quiet_ms: int | None, window_ms: int) -> "RuleState":
-        """Return the state as it counts when the clock of the key has come to a time.
+        """Return the state that counts when the clock of the key has reached a time.
 
-        What was held back is forgotten once it, and the time until which the rule is quiet (None where its policies
-        need no state), are older than the longest window of the group. Later than that the key may be evicted, sooner
-        or later as batches come, and this must make no difference.
+        Held-back alerts are forgotten once they, and the time until which the rule is quiet (None if its policies need
+        no state), are older than the longest window of the group. After that the key may be evicted, at a moment that
+        depends on the batches, and this must make no difference.
         """
         if self.held_ms is None:
             return self
@@ -49,77 +49,77 @@ class FiredAt(NamedTuple):
     """An event at which a rule fired."""
 
     time_ms: int  # when it happened
-    is_warm: bool  # whether no window of the rule can lack something
-    key: Callable[[], KeyTexts]  # gives its key
+    is_warm: bool  # whether all windows of the rule are complete
+    key: Callable[[], KeyTexts]  # returns its key
 
 
 class EarlierAlerts(Protocol):
-    """The alerts of a rule and key that came out before an event, as they are recorded."""
+    """The recorded alerts of a rule and key before an event."""
 
     @property
     def origin(self) -> str:
-        """What is to be said of where they are from, after the name of one; empty where they are recorded."""
+        """A remark after the name of an alert on where it comes from; empty if it is recorded."""
 
     def since(self, from_ms: int | None) -> Sequence[Mapping[str, Any]]:
-        """Return those from a time on, None for all, as rows of `alerts`."""
+        """Return the alerts from a time on, None for all, as rows of `alerts`."""
 
 
 @dataclass(frozen=True)
 class AlertPolicy(Generic[Setting]):
-    """What a rule says in one field; a policy overrides what it needs."""
+    """One policy field of a rule; a policy overrides the methods that it needs."""
 
     written: Setting  # the value of the field
     field: ClassVar[str]  # its name
-    held_by: ClassVar[str | None] = None  # what results name where this held an alert back; None where it never does
+    held_by: ClassVar[str | None] = None  # its name in results as the reason; None if it never holds back
     depends_on_alerts: ClassVar[bool] = False  # whether an alert may depend on those of the rule and key before it
 
     def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
-        """Decide whether an alert is held back."""
+        """Return whether an alert is held back."""
         return False
 
     def remember(self, state: RuleState, time_ms: int) -> RuleState:
-        """Return what is remembered once an alert has come out."""
+        """Return the state after an alert has come out."""
         return state
 
     def quiet_until_ms(self, state: RuleState) -> int | None:
-        """Return until when the policy needs what is remembered, which keeps the key; None for not at all."""
+        """Return until when the policy needs its state, so that the key must be kept; None if it does not."""
         return None
 
     def explain(self, fired: FiredAt, earlier: EarlierAlerts) -> Iterator[str]:
-        """Say what holds an alert back; nothing where this does not."""
+        """Explain why an alert is held back; empty if it is not."""
         yield from ()
 
     def words(self, group_by: Sequence[str]) -> Iterator[str]:
-        """Say in English what the policy asks for, in sentences without capital and full stop."""
+        """Describe the policy in English, as sentences without capital and full stop."""
         yield from ()
 
     def texts(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Return the texts that people have written into the field, each with its place in it."""
+        """Return the texts that people wrote in the field, each with its location in it."""
         yield from ()
 
     def faults(self, group_by: Sequence[str], schema: EventSchema) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Return what does not fit the rule and the event schema, each with its place in the field."""
+        """Return what does not fit the rule and the event schema, each with its location in the field."""
         yield from ()
 
 
 def quiet_until_ms(policies: Iterable[AlertPolicy[Any]], state: RuleState) -> int | None:
-    """Return until when the last of some policies needs what is remembered, in ms; None where none does."""
+    """Return until when any of the policies needs its state, in ms; None if none does."""
     ends_ms = (policy.quiet_until_ms(state) for policy in policies)
     return max((end_ms for end_ms in ends_ms if end_ms is not None), default=None)
 
 
 def held_by(policies: Iterable[AlertPolicy[Any]], fired: FiredAt, state: RuleState) -> str | None:
-    """Return what holds an alert back: the first policy that does; None where none does."""
+    """Return the first policy that holds an alert back; None if none does."""
     return next((policy.held_by for policy in policies if policy.holds_back(fired, state)), None)
 
 
 def key_texts(key: Mapping[str, str | int | bool]) -> KeyTexts:
-    """Return the values of a key as text: numbers may have been written so, as in YAML."""
+    """Return the values of a key as text, also those written as numbers, as in YAML."""
     return tuple(value_text(key[field]) for field in sorted(key))
 
 
 MOST_SNOOZES = 1000
-MOST_SNOOZES_TOLD = 3  # So many snoozes are told one by one; of the others there is only the number
+MOST_SNOOZES_TOLD = 3  # Up to so many snoozes are listed; others are only counted
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -144,14 +144,14 @@ class Snooze(Checked):
 
 
 class Snoozes(AlertPolicy[tuple[Snooze, ...]]):
-    """Holds back alerts of some times."""
+    """Holds back alerts during snoozes."""
 
     field = "snoozes"
     held_by = "snooze"
 
     @cached_property
     def _times_ms(self) -> dict[KeyTexts | None, list[tuple[int | None, int, int]]]:
-        """From when and until when, None for ever since, and the index of the snooze, by key; None for all keys."""
+        """By key (None for all keys), the start (None if open), the end, and the index of each snooze."""
         times_ms: dict[KeyTexts | None, list[tuple[int | None, int, int]]] = {}
         for number, snooze in enumerate(self.written):
             start_ms = None if snooze.start is None else moment_ms(snooze.start)
@@ -165,11 +165,11 @@ class Snoozes(AlertPolicy[tuple[Snooze, ...]]):
                 yield number
 
     def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
-        """Return whether one of them is in force."""
+        """Return whether a snooze is in force."""
         return next(self._in_force(fired), None) is not None
 
     def explain(self, fired: FiredAt, earlier: EarlierAlerts) -> Iterator[str]:
-        """Say of each that is in force who asked for it, and why."""
+        """Name the author and the reason of each snooze in force."""
         for number in sorted(self._in_force(fired)):
             snooze = self.written[number]
             by = f", by {snooze.author}" if snooze.author else ""
@@ -177,7 +177,7 @@ class Snoozes(AlertPolicy[tuple[Snooze, ...]]):
             yield f"snoozed for {_keys(snooze)} until {until}{by}: {snooze.reason}"
 
     def words(self, group_by: Sequence[str]) -> Iterator[str]:
-        """Say for whom and until when, of the first few."""
+        """Name the key and the end of the first few snoozes."""
         for snooze in self.written[:MOST_SNOOZES_TOLD]:
             start = f"from {brief_time_text(moment_ms(snooze.start))} " if snooze.start is not None else ""
             until = brief_time_text(moment_ms(snooze.until))
@@ -187,13 +187,13 @@ class Snoozes(AlertPolicy[tuple[Snooze, ...]]):
             yield f"{more:,} more {'snooze' if more == 1 else 'snoozes'}"
 
     def texts(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Return reasons and authors."""
+        """Return the reasons and authors."""
         for index, snooze in enumerate(self.written):
             yield (str(index), "reason"), snooze.reason
             yield (str(index), "author"), snooze.author
 
     def faults(self, group_by: Sequence[str], schema: EventSchema) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Return what keeps values from being keys of the rule."""
+        """Return why values cannot be keys of the rule."""
         for index, snooze in enumerate(self.written):
             fault = None if snooze.key is None else key_fault(snooze.key, group_by, schema)
             if fault is not None:
@@ -205,7 +205,7 @@ def _keys(snooze: Snooze) -> str:
 
 
 def key_fault(key: Mapping[str, str | int | bool], group_by: Sequence[str], schema: EventSchema) -> str | None:
-    """Return what keeps values from being a key of a rule, if anything."""
+    """Return why values cannot be a key of a rule, if so."""
     if set(key) != set(group_by):
         wanted = ", ".join(group_by) or "no field, so leave the key out"
         return f"names {short_line(', '.join(key))}, and the rule groups by {wanted}; name exactly these"
@@ -221,7 +221,7 @@ _EXAMPLES: dict[AttributeType, str] = {"string": '"p-17"', "long": "17", "boolea
 
 
 def _is_of_kind(value: str | int | bool, kind: AttributeType) -> bool:
-    """Return whether a value is of a kind; in YAML numbers and booleans are text."""
+    """Return whether a value has a kind; in YAML numbers and booleans are text."""
     if kind == "string":
         return isinstance(value, str)
     if kind == "boolean":
@@ -237,27 +237,27 @@ class ResetOnAlert(AlertPolicy[bool]):
     depends_on_alerts = True
 
     def words(self, group_by: Sequence[str]) -> Iterator[str]:
-        """Say what an alert does."""
+        """Describe the effect of an alert."""
         yield "counts from the start again after an alert"
 
 
 class RequireWarm(AlertPolicy[bool]):
-    """Holds back alerts whose windows may lack something."""
+    """Holds back alerts whose windows may be incomplete."""
 
     field = "require_warm"
     held_by = "warm"
 
     def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
-        """Return whether a window may lack something."""
+        """Return whether a window may be incomplete."""
         return not fired.is_warm
 
     def explain(self, fired: FiredAt, earlier: EarlierAlerts) -> Iterator[str]:
-        """Say that a window was not complete."""
+        """Report that a window was not complete."""
         if not fired.is_warm:
             yield "require_warm: a window of it was not complete"
 
     def words(self, group_by: Sequence[str]) -> Iterator[str]:
-        """Say for what alerts wait."""
+        """Say what alerts wait for."""
         yield "no alert before its windows are complete"
 
 
@@ -269,15 +269,15 @@ class Cooldown(AlertPolicy[int]):
     depends_on_alerts = True
 
     def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
-        """Return whether an alert came out shortly before, or later by its time."""
+        """Return whether an alert came out shortly before, or at a later event time."""
         return state.alert_ms is not None and fired.time_ms < state.alert_ms + self.written
 
     def remember(self, state: RuleState, time_ms: int) -> RuleState:
-        """Remember the greatest time."""
+        """Remember the greatest event time."""
         return state._replace(alert_ms=time_ms if state.alert_ms is None else max(state.alert_ms, time_ms))
 
     def quiet_until_ms(self, state: RuleState) -> int | None:
-        """Return when the cooldown is over; None where none has begun."""
+        """Return when the cooldown is over; None if none has begun."""
         return None if state.alert_ms is None else state.alert_ms + self.written
 
     def explain(self, fired: FiredAt, earlier: EarlierAlerts) -> Iterator[str]:
@@ -290,12 +290,12 @@ class Cooldown(AlertPolicy[int]):
             yield f"cooldown of {format_duration(self.written)} until {ends}, because of {alert}"
 
     def words(self, group_by: Sequence[str]) -> Iterator[str]:
-        """Say how many alerts there are in which time."""
+        """Describe how many alerts may come in which time."""
         per = f" per {' and '.join(group_by)}" if group_by else ""
         yield f"at most one alert{per} in {format_duration(self.written)}"
 
 
 POLICIES: tuple[type[AlertPolicy[Any]], ...] = (RequireWarm, Snoozes, Cooldown, ResetOnAlert)
-"""In the order in which they decide: the first that holds an alert back is named."""
+"""In the order in which they decide: the first that holds an alert back is reported."""
 HELD_BY = tuple(policy.held_by for policy in POLICIES if policy.held_by is not None)
-"""What can hold an alert back, as results name it."""
+"""Possible reasons for a held-back alert, by their names in results."""

@@ -1,4 +1,4 @@
-"""Rules with features, laid out once for all batches: what several of them share has a number."""
+"""Rules with features, compiled once for all batches: parts that several of them share get a number."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ class LimitTest(NamedTuple):
 
 @dataclass(frozen=True)
 class LimitTests:
-    """The tests of one feature or field in one place of a template, one of each rule."""
+    """The tests of one feature or field at one place of a template, one per rule."""
 
     name: str  # of the feature or field
     # by operator, which rules compare so, ascending, and their numbers, `(rules, 1)`
@@ -35,7 +35,7 @@ class LimitTests:
 
     @classmethod
     def of(cls, tests: Sequence[LimitTest]) -> "LimitTests":
-        """Return the tests of rules, one of each."""
+        """Return the tests of rules, one per rule."""
         limits = {}
         for operator in dict.fromkeys(test.operator for test in tests):
             rules = [rule for rule, test in enumerate(tests) if test.operator == operator]
@@ -44,7 +44,7 @@ class LimitTests:
         return cls(tests[0].name, limits)
 
     def truths(self, values: Numbers, rules: range) -> pa.BooleanArray:
-        """Return what the tests of some rules are at events, those of a rule together; NULL where a value is."""
+        """Return the results of the tests of some rules at events, grouped by rule; NULL if a value is."""
         truths = np.empty((len(rules), len(values.scaled)), np.bool_)
         for operator, (of_rules, limits) in self.limits.items():
             chosen = slice(*np.searchsorted(of_rules, (rules.start, rules.stop)))
@@ -55,13 +55,13 @@ class LimitTests:
 
 @dataclass
 class Holes:
-    """What stands in the holes of one condition, in order; their names are those of no field and no feature."""
+    """The values for the holes of one condition, in order; names of holes are never those of fields or features."""
 
     numbers: list[Decimal] = field(default_factory=list)  # what is compared with anything but a feature or a field
     tests: list[LimitTest] = field(default_factory=list)  # of features and fields
 
     def cut_into(self, expression: Expression) -> Expression:
-        """Return a condition with its holes, and keep what stood there."""
+        """Return a condition with its constants replaced by holes, and keep the constants."""
         operator, operands = expression.operator, expression.operands
         if operator in ("and", "or", "not"):
             return Expression(operator, tuple(map(self.cut_into, operands)))
@@ -82,7 +82,7 @@ class Holes:
 
 @dataclass(frozen=True)
 class Template:
-    """Conditions over the same features and fields at the same events."""
+    """Conditions that differ only in constants, over the same features and fields at the same events."""
 
     choice: int  # the number of the choice of their rules
     condition: SqlFilter  # with the holes as fields that no event has
@@ -92,7 +92,7 @@ class Template:
 
 
 def column_of(values: Sequence[Decimal]) -> Numbers:
-    """Return numbers of any scales as one column."""
+    """Return numbers of different scales as one column."""
     constants = [constant(value) for value in values]
     scale = max(number.scale for number in constants)
     scaled = [int(number.scaled) * 10 ** (scale - number.scale) for number in constants]
@@ -102,7 +102,7 @@ def column_of(values: Sequence[Decimal]) -> Numbers:
 
 @dataclass(frozen=True)
 class Choice:
-    """What decides at which events a rule is evaluated."""
+    """The criteria that select the events at which a rule is evaluated."""
 
     where: Filter  # its filter
     needed: tuple[tuple[frozenset[str], Part], ...]  # the parts that it needs, each with the fields of its group
@@ -130,7 +130,7 @@ class PreparedRules:
 
 
 def prepare(rules: Iterable[Rule]) -> PreparedRules:
-    """Lay out rules that need the same groups."""
+    """Compile rules that need the same groups."""
     choices: dict[Choice, int] = {}
     features: dict[NamedFeature, int] = {}
     prepared = []
@@ -145,7 +145,7 @@ def prepare(rules: Iterable[Rule]) -> PreparedRules:
 
 
 def _templates(rules: Iterable[PreparedRule]) -> Iterator[Template]:
-    """Yield the templates of the conditions of rules; a condition that looks into a list has one for itself."""
+    """Yield the templates of the conditions of rules; a condition that looks into a list gets its own."""
     members: dict[tuple[int, SqlFilter, Hashable], list[tuple[int, Holes]]] = {}
     for number, prepared in enumerate(rules):
         when, holes = prepared.rule.when, Holes()

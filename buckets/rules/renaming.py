@@ -1,7 +1,7 @@
-"""Rules under the names that fields have now: an event schema says by `aliases` which they had before.
+"""Rules under the current names of fields: an event schema gives their earlier names in `aliases`.
 
-What a timeline holds does not name its fields. The identity of a group and its keys go by the first names of its
-fields, so that both stay, and each column stays where it is.
+Timelines do not contain names of fields. The identity of a group and its keys use the first names of its fields, so
+both remain valid after a renaming, and so do columns.
 """
 
 import json
@@ -24,7 +24,7 @@ Names = Mapping[str, str]  # The new name of each field that is renamed
 
 
 def renamed_rules(before: RuleSet, names: Names) -> RuleSet:
-    """Return a rule set of the same version under new names; rules keep their versions, and groups their timelines."""
+    """Return a rule set of the same version under new names; versions of rules and timelines of groups stay."""
     named = {name for rule in before.rules for name in _names_of(rule, names) if name in _fields_of(rule)}
     used = {name: new for name, new in names.items() if name in named}
     if not used:
@@ -49,7 +49,7 @@ def renamed_rules(before: RuleSet, names: Names) -> RuleSet:
 
 
 def check_names(rule_set: RuleSet, schema: EventSchema) -> None:
-    """See that no new field has the first name of another one, by which groups know that, and that none is filled."""
+    """Refuse a new field whose name groups use as the first name of another one, or a renaming during a fill."""
     if rule_set.fills and renamed_rules(rule_set, schema.new_names) is not rule_set:
         message = (
             "the history of rules is being filled in under the names that fields have so far; go on with the event "
@@ -66,7 +66,7 @@ def check_names(rule_set: RuleSet, schema: EventSchema) -> None:
 
 
 def renamed_rule(rule: Rule, names: Names) -> Rule:
-    """Return a rule in which fields have other names; fields of alerts keep theirs."""
+    """Return a rule with renamed fields; fields of alerts keep their names."""
     mine = _names_of(rule, names)
     if mine.keys().isdisjoint(_fields_of(rule)):
         return rule

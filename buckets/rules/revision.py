@@ -1,6 +1,6 @@
-"""Makes changes to a rule set: the rule set that follows, and a record of each change.
+"""Applies changes to a rule set: returns the next rule set, and a record of each change.
 
-A rule comes into force step by step, DRAFT, SHADOW, ACTIVE for a share of keys, then for all; and rules can go back.
+A rule comes into force in steps: DRAFT, SHADOW, ACTIVE for a share of keys, then for all. Rules can also roll back.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ from buckets.validation import field_name
 
 @dataclass(frozen=True)
 class Refusal:
-    """A change that was refused."""
+    """A refused change."""
 
     origin: str  # where it was read
     reason: str  # why it was refused
@@ -31,7 +31,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Change:
-    """A change that has been made, as history keeps it."""
+    """A change that was made, as history keeps it."""
 
     # what was done: `put`, `state`, `delete`, `clear_state`, `clear_all_state`; `backfill` where the history of a rule
     # began to be filled in, `backfilled` where it was complete
@@ -60,7 +60,7 @@ NOTHING_GONE: Mapping[str, int] = MappingProxyType({})
 
 
 def deleted(made: Iterable[Change]) -> dict[str, int]:
-    """Return the last version of each rule that changes delete."""
+    """Return the last version of each deleted rule."""
     return {
         change.rule_id: change.rule_version
         for change in made
@@ -79,8 +79,8 @@ def revise(
 ) -> Revision:
     """Make changes to a rule set, in order; a change that cannot be made is refused and changes nothing.
 
-    A change that makes no difference is skipped: the same rule put again, a state that the rule has, the deletion of a
-    rule that is gone. So a message may come twice, and a topic may be read again.
+    A change without effect is skipped: the same rule put again, a state that the rule has, the deletion of a missing
+    rule. So a message may be repeated, and a topic may be read again.
 
     Args:
         before: the rule set in force.
@@ -124,11 +124,11 @@ class _Draft:
         self._all_cleared = False
 
     def is_cleared(self, group: Group) -> bool:
-        """Return whether the timelines of a group start again."""
+        """Return whether the timelines of a group restart."""
         return self._all_cleared or group.group_id in self._cleared
 
     def make(self, change: RuleChange) -> list[Change]:
-        """Make a change; ValueError if it cannot be made."""
+        """Apply a change; ValueError if it cannot be made."""
         makers: dict[str, Callable[[RuleChange], list[Change]]] = {
             "put": self._put,
             "state": self._set_state,
@@ -164,7 +164,7 @@ class _Draft:
         return [] if rule.state == state else [self._replace(change, rule.model_copy(update={"state": state}))]
 
     def _replace(self, change: RuleChange, rule: Rule) -> Change:
-        """Put a rule instead of the one with its id, if there is or was one, and with a higher version than that."""
+        """Put a rule in place of the one with its id, if any, past or present, and with a higher version."""
         there = self.rules.get(rule.rule_id)
         last = there.version if there is not None else self._gone.get(rule.rule_id, 0)
         if rule.version <= last:
@@ -206,9 +206,9 @@ class _Draft:
 
 
 def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
-    """Return a rule in the form in which it is in force: one filter, one group, however it is written.
+    """Return a rule in its form in force: one form of filters and groups, however they are written.
 
-    `100`, `"100.00"` and `1e2` are one amount. A rule that does not fit the event schema stays as it is.
+    `100`, `"100.00"` and `1e2` are one amount. A rule that does not fit the event schema is returned unchanged.
     """
     features = dict(rule.features)
     try:
@@ -223,7 +223,7 @@ def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
 
 
 def names(rule_ids: Iterable[str]) -> str:
-    """Return the first ten rules by name, and how many more there are."""
+    """Name the first ten rules, and how many more there are."""
     ordered = sorted(rule_ids)
     more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
     return f"{', '.join(ordered[:10]) or 'none'}{more}"
@@ -245,23 +245,23 @@ MEANINGS: Final[dict[str, str]] = {
 
 
 def stage(rule: Rule) -> str:
-    """Return how far a rule is released: its state, and the share of keys where that is not all."""
+    """Return the stage of a rule's release: its state, and the share of keys unless it is all."""
     is_part = rule.state == "ACTIVE" and rule.rollout != WHOLE_SHARE
     return f"ACTIVE with rollout {share_text(rule.rollout)}" if is_part else rule.state
 
 
 def stage_meaning(rule: Rule) -> str:
-    """Return what the stage of a rule means."""
+    """Return the meaning of a rule's stage."""
     is_part = rule.state == "ACTIVE" and rule.rollout != WHOLE_SHARE
     of_keys = f" for {share_text(rule.rollout)} of keys, always the same ones" if is_part else ""
     return f"{MEANINGS[rule.state]}{of_keys}"
 
 
 def promoted(rule: Rule, to: State | None = None, rollout: int | None = None) -> Rule:
-    """Return a rule after its next step, or after all steps up to a state; ValueError says why there is no such step.
+    """Return a rule after its next step, or after all steps up to a state; ValueError if there is none.
 
-    `rollout` is the share of keys in which it alerts then, in hundredths of a per cent; None for the share that it
-    names, or all keys where it alerts already.
+    `rollout` is the share of keys for its alerts, in hundredths of a per cent; None for the share that the rule names,
+    or for all keys if it alerts already.
     """
     if rule.state not in STEPS:
         message = f"is {rule.state}; a release has the steps DRAFT, SHADOW, ACTIVE: `buckets rules resume` it first"
@@ -289,9 +289,9 @@ def promoted(rule: Rule, to: State | None = None, rollout: int | None = None) ->
 
 
 def rollback(now: Iterable[Rule], then: Iterable[Rule], schema: EventSchema, **said: Any) -> list[RuleChange]:
-    """Return the changes, said by an author for a reason, that give rules the definitions of an earlier version.
+    """Return the changes, with author and reason, that restore the definitions of an earlier version.
 
-    Versions of rules are never used again: a rule that changes back gets the number after its last one.
+    Versions of rules are never reused: a restored rule gets the number after its last one.
     """
     there = {rule.rule_id: rule for rule in now}
     wanted = {rule.rule_id: rule for rule in then}
@@ -301,11 +301,11 @@ def rollback(now: Iterable[Rule], then: Iterable[Rule], schema: EventSchema, **s
         if old is None or not same_definition(rule, old, schema):
             back = rule.model_copy(update={"version": 1 if old is None else old.version})
             if old is not None and in_one_form(old, schema).where == in_one_form(rule, schema).where:
-                back = back.model_copy(update={"where": old.where})  # as people have written it
+                back = back.model_copy(update={"where": old.where})  # as written by people
             changes.append(RuleChange(change="put", rule=back, **said))
     return changes
 
 
 def same_definition(one: Rule, other: Rule, schema: EventSchema) -> bool:
-    """Return whether two rules say the same, but for their versions and the way in which filters are written."""
+    """Return whether two rules are equal except for their versions and the spelling of filters."""
     return in_one_form(one.model_copy(update={"version": other.version}), schema) == in_one_form(other, schema)

@@ -1,7 +1,7 @@
 """Groups whose key is another field's value: `beneficiaryId AS payerId` reads the timeline of that payer.
 
-Such a grouping field is kept as that text, so that it tells groups apart. The field before AS is of the event that
-asks, and the one behind it of the events that count.
+Such a grouping field is kept as that text, so that it identifies groups. The field before AS belongs to the event being
+evaluated, the one after it to the events that count.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from typing import Final
 
 AS: Final = " AS "
 ALERTS: Final = "alerts."
-"""With this begins the field behind AS where alerts count at which an event asks; people write `on: alerts`."""
+"""Prefix of the field after AS if the counted things are alerts; people write `on: alerts`."""
 
 
 def asked_field(field: str) -> str:
@@ -23,39 +23,39 @@ def counted_field(field: str) -> str:
 
 
 def over_alerts(fields: Iterable[str]) -> tuple[str, ...]:
-    """Return grouping fields of an event that reads timelines of alerts."""
+    """Return grouping fields for an event that reads timelines of alerts."""
     return tuple(f"{asked_field(field)}{AS}{ALERTS}{counted_field(field)}" for field in fields)
 
 
 def asks_alerts(fields: Iterable[str]) -> bool:
-    """Return whether grouping fields are those of an event that reads timelines of alerts."""
+    """Return whether grouping fields are for an event that reads timelines of alerts."""
     return any(f"{AS}{ALERTS}" in field for field in fields)
 
 
 def has_roles(fields: Iterable[str]) -> bool:
-    """Return whether some grouping field is another one of the event that asks than of those that count."""
+    """Return whether some grouping field differs between the evaluated event and the events that count."""
     return any(map(has_role, fields))
 
 
 def has_role(field: str) -> bool:
-    """Return whether a grouping field is another one of the event that asks than of those that count."""
+    """Return whether a grouping field differs between the evaluated event and the events that count."""
     return AS in field
 
 
 def fields_of(fields: Iterable[str]) -> list[str]:
-    """Return the fields of events that grouping fields name, each once."""
+    """Return the event fields that grouping fields name, each once."""
     return list(dict.fromkeys(name for field in fields for name in (counted_field(field), asked_field(field))))
 
 
 def renamed_field(field: str, names: Mapping[str, str]) -> str:
-    """Return a grouping field in which fields have other names."""
+    """Return a grouping field with its fields renamed."""
     asked, counted = asked_field(field), counted_field(field)
     own = AS + ALERTS if asks_alerts([field]) else AS
     return own.join(names.get(name, name) for name in ((asked, counted) if AS in field else (field,)))
 
 
 def grouping_fault(fields: tuple[str, ...]) -> str | None:
-    """Return what is wrong with the grouping fields of a feature, if anything."""
+    """Return a fault of the grouping fields of a feature, if any."""
     for field in fields:
         names = field.split(AS)
         is_text = all(name.strip() == name and name for name in names)

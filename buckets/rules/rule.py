@@ -63,13 +63,13 @@ Severity = Literal["low", "medium", "high", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)  # The least first
 MOST_TAGS = 50
 LONGEST_TAG = 200
-WHOLE_SHARE = 10_000  # Hundredths of a per cent that make all keys
+WHOLE_SHARE = 10_000  # All keys, in hundredths of a per cent
 ALWAYS_MS = -(2**62), 2**62  # Before every event, and after every event
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)\s*%", re.ASCII)
 
 
 def parse_share(value: Any) -> int:
-    """Read a share of keys such as `10%`; ValueError if it is none."""
+    """Parse a share of keys such as `10%`; ValueError if it is invalid."""
     match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or not 0 < Decimal(match[1]) <= 100:
         message = f"{value!r} is not a share of keys; write 0.01% to 100%, as in 10%"
@@ -78,7 +78,7 @@ def parse_share(value: Any) -> int:
 
 
 def share_text(value: int) -> str:
-    """Return a share of keys as people write it."""
+    """Return a share of keys for people."""
     return f"{Decimal(value).scaleb(-2).normalize():f}%"
 
 
@@ -102,7 +102,7 @@ class Effective(Checked):
             yield f"from {start} is not before until {until}, so no event is in it"
 
     def span_ms(self) -> tuple[int, int]:
-        """Return the first event time that is in it, and the first one after it, in ms."""
+        """Return the first event time in it, and the first one after it, in ms."""
         first_ms, last_ms = ALWAYS_MS
         start_ms = first_ms if self.start is None else moment_ms(self.start)
         return start_ms, last_ms if self.until is None else moment_ms(self.until)
@@ -141,7 +141,7 @@ class ListPut(Checked):
 
 
 def tag_fault(tag: str) -> str | None:
-    """Return what is wrong with a tag, if anything."""
+    """Return a fault of a tag, if any."""
     if not tag or tag.strip() != tag:
         return f"{short_line(repr(tag))} is empty, or begins or ends with a blank; write a word, as in cards"
     if len(tag) > LONGEST_TAG:
@@ -151,15 +151,15 @@ def tag_fault(tag: str) -> str | None:
 
 State = Literal["ACTIVE", "SHADOW", "PAUSE", "DRAFT", "DELETE"]
 
-MOST_FEATURES = 100  # So many features a rule may have
+MOST_FEATURES = 100  # The most features of a rule
 _FEATURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 VARIANT_MARK = "!"
-"""With this begins the id of a variant, which a backtest tries beside its rule; no rule of a person has such an id."""
+"""Prefix of the id of a variant, which a backtest tries beside its rule; no written rule has such an id."""
 LARGEST_VERSION = 2**31 - 1  # Highest version of a rule: outputs keep it in 32 bits
 
 
 def _from_the_limit() -> Any:
-    """Stand for the condition of a rule in the short form until that is known."""
+    """Return a placeholder for the condition of a rule in the short form until it is known."""
 
 
 def _refuse(faults: Iterator[str]) -> None:
@@ -256,7 +256,7 @@ class Rule(Checked):
             yield f"`{name}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
 
     def _faults_of_lists(self) -> Iterator[str]:
-        """Yield what is wrong with a list that it writes, or that rules write and it looks into."""
+        """Yield faults of the list that it writes, or of rule-written lists that it looks into."""
         for name in sorted(name for where in self._filters for name in filter_lists(where)):
             if name.startswith(RULES_LIST):
                 yield f"rules write list {name}, so `when` and `score` look into it, and filters do not"
@@ -272,19 +272,19 @@ class Rule(Checked):
             yield f"then: an alert {what} writes no list, as it counts for no rule; leave `then` out"
 
     def _with_condition(self) -> "Rule":
-        """Give a rule in the short form its feature and its condition."""
+        """Add feature and condition to a rule in the short form."""
         if self.aggregate is not None and self.window is not None and self.limit is not None:
             object.__setattr__(self, "features", {VALUE: feature_of(self.aggregate, self.window)})
             object.__setattr__(self, "when", condition_of(self.limit))
         return self
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Rule":
-        """Return the rule with other fields; of one in the short form, feature and condition follow these."""
+        """Return the rule with other fields; in the short form, feature and condition are derived again."""
         return super().model_copy(update=update, deep=deep)._with_condition()
 
     @model_serializer(mode="wrap")
     def _of_its_form(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the fields of the other form, and those of policies that it does not have."""
+        """Omit the fields of the other form, and those of policies that it does not have."""
         others = ("features", "when") if self.is_short else FIELDS
         without = {name for name, default in _DEFAULTS.items() if getattr(self, name) == default}
         written: dict[str, Any] = write(self)
@@ -297,7 +297,7 @@ class Rule(Checked):
 
     @property
     def is_in_force(self) -> bool:
-        """Return whether anything is kept for the rule: neither of a draft nor of a rule that is gone."""
+        """Return whether the job keeps state for the rule: not for a draft or a deleted rule."""
         return self.state not in ("DRAFT", "DELETE")
 
     @property
@@ -307,17 +307,17 @@ class Rule(Checked):
 
     @property
     def is_variant(self) -> bool:
-        """Return whether a backtest tries it, a rule with other numbers, of whose alerts only the events are kept."""
+        """Return whether it is a backtest's variant, a rule with other numbers, whose alerts keep only their events."""
         return self.rule_id.startswith(VARIANT_MARK)
 
     @property
     def policies(self) -> tuple[AlertPolicy[Any], ...]:
-        """Its policies: those whose fields say something, in the order in which they decide."""
+        """Its policies: those whose fields are set, in the order in which they decide."""
         return tuple(policy(getattr(self, policy.field)) for policy in POLICIES if getattr(self, policy.field))
 
     @property
     def depends_on_alerts(self) -> bool:
-        """Whether an alert of it may depend on those before, by its policies."""
+        """Whether one of its alerts may depend on earlier ones, because of its policies."""
         return any(policy.depends_on_alerts for policy in self.policies)
 
     @property
@@ -344,17 +344,17 @@ class Rule(Checked):
 
     @property
     def _filters(self) -> list[Filter]:
-        """Return its filter, and those of its features."""
+        """Return its own filter, and those of its features."""
         return [self.where, *(where for feature in self.features.values() for where in feature.filters.values())]
 
     @property
     def _computed(self) -> list[SqlFilter]:
-        """Return what is computed of its features: its condition, and its score where that is no fixed number."""
+        """Return the expressions over its features: its condition, and its score unless that is a constant."""
         return [self.when, *([self.score] if isinstance(self.score, SqlScore) else [])]
 
     @property
     def named_in(self) -> frozenset[str]:
-        """Return the names of features and fields in its condition and its score."""
+        """Return the names of features and fields in its condition and score."""
         return frozenset(name for sql in self._computed for name in sql.expression.fields())
 
     @property
@@ -364,13 +364,13 @@ class Rule(Checked):
 
     @property
     def rules_list_tests(self) -> tuple[Expression, ...]:
-        """Return the tests of its condition and its score that look into a list which rules write."""
+        """Return the tests in its condition and score that look into rule-written lists."""
         tests = (test for sql in self._computed for test in sql.expression.list_tests())
         return tuple(test for test in tests if str(test.value).startswith(RULES_LIST))
 
     @property
     def list_keys(self) -> frozenset[tuple[str, int]]:
-        """Return the same, each with the number of parts of a key."""
+        """Return the lists of the job that it looks into, each with the number of parts of a key."""
         sql = (where for where in [*self._filters, *self._computed] if isinstance(where, SqlFilter))
         named = (each for where in sql for each in where.list_keys)
         return frozenset((name, parts) for name, parts in named if not name.startswith(RULES_LIST))
@@ -379,13 +379,13 @@ class Rule(Checked):
     def group_where(self) -> Filter:
         """Return the filter of its groups.
 
-        The features of a rule may count different events, and one group with the same fields serves all of them, also
-        those of other rules: it has no filter. A rule in the short form has a group with its own filter.
+        The features of a rule may count different events, and one group without a filter serves them all, and those of
+        other rules with the same fields. A rule in the short form has a group with its own filter.
         """
         return self.where if self.is_short else ()
 
     def named_features(self) -> tuple[NamedFeature, ...]:
-        """Return its features, each with its grouping and its filter."""
+        """Return its features, each with its grouping and filter."""
         named = []
         for name, feature in self.features.items():
             fields = self.group_by if feature.group_by is None else feature.group_by
@@ -398,16 +398,16 @@ class Rule(Checked):
         return tuple(named)
 
     def groupings(self) -> list[tuple[tuple[str, ...], Filter]]:
-        """Return the fields and the filter of each group that the rule needs, first that of its own key."""
+        """Return the fields and the filter of each group that the rule needs, starting with its own key's."""
         different: dict[frozenset[str], tuple[str, ...]] = {frozenset(self.group_by): self.group_by}
         for named in self.named_features():
             different.setdefault(frozenset(named.fields), named.fields)
         return [(fields, self.group_where) for fields in different.values()]
 
     def parts(self, fields: Iterable[str]) -> tuple[Part, ...]:
-        """Return what a group of the rule computes for its features.
+        """Return the parts that a group of the rule computes for its features.
 
-        The group of the rule's own key computes something in any case: there an event is known to be no repeat.
+        The group of the rule's own key always computes something, since repeats of an event are recognised there.
         """
         grouped = frozenset(fields)
         here = (named for named in self.named_features() if frozenset(named.fields) == grouped)
@@ -417,18 +417,18 @@ class Rule(Checked):
         return tuple(dict.fromkeys(parts))
 
     def windows(self, fields: Iterable[str]) -> list[Window]:
-        """Return the windows that it has in a group; see `parts`."""
+        """Return its windows in a group; see `parts`."""
         return [part.window for part in self.parts(fields)]
 
     @property
     def longest_window(self) -> Window:
-        """Return the window that it has which begins the earliest."""
+        """Return its window that begins the earliest."""
         windows = (feature.window for feature in self.features.values())
         return max(windows, key=lambda window: window.begins_ms, default=_OWN_EVENT)
 
     @property
     def ends_ms(self) -> int:
-        """Return how long before its event the last of its windows ends."""
+        """Return how long before its event its last window ends."""
         return min((feature.window.offset_ms for feature in self.features.values()), default=0)
 
     def sentence(self) -> str:
@@ -441,11 +441,11 @@ class Rule(Checked):
         return sentence_of(self.features[VALUE], self.limit, self.on, events=f"{events}{where}")
 
     def written_at(self, *location: str) -> tuple[str, ...]:
-        """Return where a field that has a location among features and condition is written."""
+        """Return where a field of a feature or condition appears in the written rule."""
         return SHORT_LOCATIONS.get(location, location) if self.is_short else location
 
     def phrase(self, named: NamedFeature) -> str:
-        """Return what one of its features computes, in English: `the sum of paymentAmount`."""
+        """Return the computation of one of its features, in English: `the sum of paymentAmount`."""
         if not self.is_short:
             return named.phrase_over(named.feature.on or self.on)
         return capitalised(phrase_of(named.feature))
@@ -477,20 +477,20 @@ class Rule(Checked):
 
 _OWN_EVENT: Final = Window.model_validate({"length": "1ms"})  # Of a rule without features
 POLICY_FIELDS = tuple(Rule.model_fields)[[*Rule.model_fields].index("on") :]
-"""Fields that are written only where they say something."""
+"""Fields that are written only if they are set."""
 _DEFAULTS = {name: Rule.model_fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS}
 
 
 def extra_digits(rule: Rule) -> int:
-    """Return how many digits the value of a rule with one feature has more than its measure: six for an average."""
+    """Return how many more digits a rule with one feature has than its measure: six for an average."""
     (feature,) = rule.features.values()
     return AVERAGE_EXTRA_DIGITS if feature.aggregate.operation == AVG else 0
 
 
 def value_scale(rule: Rule, schema: EventSchema) -> int:
-    """Return the digits after the point of the value of a rule with one feature that is compared with a limit.
+    """Return the scale of the value that a rule with one feature compares with its limit.
 
-    They are those of its measure, none for a count or a long integer, and six more for an average.
+    It is the scale of its measure, 0 for a count or a long integer, plus six for an average.
     """
     (feature,) = rule.features.values()
     is_score = rule.on == "alerts" and feature.of == ALERT_SCORE
@@ -499,7 +499,7 @@ def value_scale(rule: Rule, schema: EventSchema) -> int:
 
 
 def policy_sentence(rule: Rule) -> str:
-    """Return the policy of a rule as sentences, first how grave it is; empty where it has none."""
+    """Return the policies of a rule as sentences, after its severity; empty if it has none."""
     return " ".join(f"{capitalised(sentence)}." for sentence in _sentences(rule))
 
 

@@ -1,7 +1,7 @@
 """A rule set: an immutable, numbered version of all rules, and the groups they fall into.
 
-Rules over alerts have groups of their own, whose timelines hold alerts and lie on the driver. They are in a rule set
-within the rule set, `over_alerts`, so that nothing which looks at the groups of events sees them.
+Rules over alerts have separate groups, whose timelines hold alerts and live on the driver. They form a nested rule set,
+`over_alerts`, so that code for groups of events does not see them.
 """
 
 import base64
@@ -41,12 +41,12 @@ class RuleSet:
 
     @cached_property
     def evaluated(self) -> tuple[Rule, ...]:
-        """All rules as they are evaluated, with features that say what rules have written into lists."""
+        """All rules in their evaluated form, where features replace lookups in lists that rules write."""
         return linked(self.rules)
 
     @cached_property
     def filling(self) -> dict[int, Group]:
-        """By the number of a fill, its group as it will be when it is complete."""
+        """By the number of a fill, its group as it will be when complete."""
         groups = {group.group_id: group for group in self.groups}
         return {
             fill.number: replace(
@@ -59,7 +59,7 @@ class RuleSet:
 
     @cached_property
     def over_alerts(self) -> "RuleSet | None":
-        """The rules over alerts as a rule set of their own, for which alerts are events; None if there are none."""
+        """The rules over alerts as a separate rule set, for which alerts are events; None if there are none."""
         if not self.alert_groups:
             return None
         rules = tuple(rule for rule in self.rules if rule.on == "alerts")
@@ -67,7 +67,7 @@ class RuleSet:
 
     @cached_property
     def asking_alerts(self) -> "RuleSet | None":
-        """The rules over events with features over alerts, and all groups that these need; None if there are none."""
+        """The rules over events with features over alerts, and all groups that they need; None if none."""
         asked = tuple(group for group in self.alert_groups if asks_alerts(group.fields))
         if not asked:
             return None
@@ -76,17 +76,17 @@ class RuleSet:
 
     @cached_property
     def needs_driver_state(self) -> bool:
-        """Whether batches have to know on the driver what earlier ones have left there."""
+        """Whether batches need state on the driver from earlier ones."""
         return bool(self.alert_groups) or any(group.policies and group.spanning_rules for group in self.groups)
 
     @cached_property
     def needed_fields(self) -> frozenset[str]:
-        """Fields that some live rule over events groups by or aggregates: an event with a null in one is malformed."""
+        """Fields that live rules over events group by or aggregate: an event with a null in one is malformed."""
         return frozenset().union(*(group.needed_fields for group in self.groups))
 
     @cached_property
     def named_fields(self) -> frozenset[str]:
-        """Fields of events that some live rule groups by, filters on or aggregates, also one over alerts."""
+        """Event fields that live rules, also over alerts, group by, filter on or aggregate."""
         rules = [rule for group in (*self.groups, *self.alert_groups) for rule in group.rules]
         of_alerts = frozenset().union(*(group.named_fields for group in self.alert_groups))
         named = self.needed_fields.union(of_alerts, *(rule.filter_fields for rule in rules))
@@ -94,7 +94,7 @@ class RuleSet:
 
     @cached_property
     def read_fields(self) -> frozenset[str]:
-        """Fields that are read of an event whose keys are known: by features, filters, conditions and other groups."""
+        """Fields to read of an event with known keys: for features, filters, conditions and other groups."""
         rules = [rule for group in self.groups for rule in group.rules]
         of = {named.feature.of for rule in rules for named in rule.named_features() if named.feature.of is not None}
         spanning = [rule for group in self.groups for rule in group.spanning_rules]
@@ -103,7 +103,7 @@ class RuleSet:
 
     @cached_property
     def spanning_rules(self) -> dict[tuple[str, ...], PreparedRules]:
-        """The rules with features of several groups, by these groups, first that of their own key."""
+        """The rules with features of several groups, by these groups, starting with that of their own key."""
         found: dict[tuple[str, ...], list[Rule]] = {}
         here = {rule.rule_id for group in self.groups for rule in group.spanning_rules}
         known = {group.group_id for group in self.groups}
@@ -114,11 +114,11 @@ class RuleSet:
         return {identities: prepare(rules) for identities, rules in found.items()}
 
     def identities(self, rule: Rule) -> list[str]:
-        """Return the identities of the groups that a rule needs, first that of its own key."""
+        """Return the identities of the groups that a rule needs, starting with that of its own key."""
         return [group_id(fields, where, rule.on, self.first_names) for fields, where in rule.groupings()]
 
     def to_json(self) -> str:
-        """Return the rule set as text, which `from_json` reads back; made once, since every batch asks for it."""
+        """Return the rule set as text for `from_json`, cached, since every batch asks for it."""
         return self._text
 
     @cached_property
@@ -139,12 +139,12 @@ class RuleSet:
 
     @classmethod
     def from_json(cls, text: str) -> "RuleSet":
-        """Read what `to_json` wrote."""
+        """Parse the text of `to_json`."""
         return cls.from_record(msgspec.json.decode(text))
 
     @classmethod
     def from_record(cls, data: Mapping[str, Any]) -> "RuleSet":
-        """Read what `to_json` wrote, and somebody has parsed."""
+        """Build a rule set from the parsed text of `to_json`."""
         record = msgspec.convert(data, _Record)
         rules = tuple(Rule.model_validate(rule) for rule in record.rules)
         groups = [
@@ -163,7 +163,7 @@ class RuleSet:
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
-    """A rule set as JSON; groups are made of the rules, and what else is known of them stands here by their ids."""
+    """A rule set as JSON; groups follow from the rules, and their other data is stored by group id."""
 
     version: int
     rules: list[dict[str, Any]]
@@ -177,7 +177,7 @@ class _Record(msgspec.Struct, omit_defaults=True):
 
 
 def _groups(rules: Iterable[Rule], first_names: Mapping[str, str]) -> dict[str, Group]:
-    """Return the groups of rules by their ids; what their timelines hold is not known yet."""
+    """Return the groups of rules by id, without the data about their timelines."""
     groups: dict[str, Group] = {}
     for rule in linked(rules):
         for fields, where in rule.groupings() if rule.is_in_force else ():
@@ -190,7 +190,7 @@ def _groups(rules: Iterable[Rule], first_names: Mapping[str, str]) -> dict[str, 
 
 
 def first_rule_set(rules: Iterable[Rule]) -> RuleSet:
-    """Return the rule set of a job that has seen no event."""
+    """Return the rule set of a job before its first event."""
     return next_rule_set(RuleSet(0, (), (), {}), rules, arrived=(), lateness_ms=0)
 
 
@@ -233,10 +233,10 @@ def next_rule_set(
 
 
 def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: int, now_ms: int) -> RuleSet:
-    """Return the rule set of a job that goes on with another allowed lateness.
+    """Return the rule set of a job that continues with another allowed lateness.
 
-    Timelines reach back as far as the lesser of both horizons did. With a greater lateness, an event may be evaluated
-    whose windows reach back further than that: they are not complete.
+    Timelines reach back by the smaller of both horizons. With a greater lateness, an event may be evaluated whose
+    windows reach further back: they are not complete.
     """
 
     def complete(group: Group) -> dict[str, Completeness | None]:
@@ -256,7 +256,7 @@ def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: 
 
 
 def _complete(old: Group | None, new: Group, arrived: Stretches, lateness_ms: int) -> dict[str, Completeness | None]:
-    """Return since when the tracks of a group are complete under new rules."""
+    """Return the times from which the tracks of a group are complete under new rules."""
     begins = complete_behind(arrived, 1, lateness_ms) if arrived else None
     used = used_tracks(new.rules, new.fields)
     complete: dict[str, Completeness | None] = dict.fromkeys((COUNT_TRACK, *used), begins)
@@ -279,7 +279,7 @@ def _encoded(json_text: str) -> str:
 
 
 def encode_rule_set(rule_set: RuleSet) -> str:
-    """Return a rule set as text; BucketsError if it is larger than a batch can carry."""
+    """Return a rule set as text; BucketsError if it is too large for a batch."""
     text = _encoded(rule_set.to_json())
     if len(text) > LARGEST_BYTES:
         message = (
@@ -292,7 +292,7 @@ def encode_rule_set(rule_set: RuleSet) -> str:
 
 @lru_cache(maxsize=4)
 def decode_rule_set(text: str) -> RuleSet:
-    """Return a rule set from its text; the same text is decoded once."""
+    """Return a rule set from its text, cached by text."""
     return RuleSet.from_json(zlib.decompress(base64.b64decode(text)).decode())
 
 
@@ -301,7 +301,7 @@ Effect = Literal["begins", "goes", "starts again", "grows", "shrinks", "keeps mo
 
 @dataclass(frozen=True)
 class GroupChange:
-    """What becomes of a group."""
+    """The effect of a change on a group."""
 
     group_id: str  # the group
     name: str  # the group in words
@@ -310,7 +310,7 @@ class GroupChange:
 
 
 def group_changes(before: RuleSet, after: RuleSet) -> list[GroupChange]:
-    """Return what becomes of the groups of a rule set, those that are there before first."""
+    """Return the effect of a change on each group of a rule set, existing groups first."""
     old = {group.group_id: group for group in before.groups}
     new = {group.group_id: group for group in after.groups}
     return [
@@ -344,6 +344,6 @@ def _effects(old: Group | None, new: Group | None) -> Iterator[tuple[Effect, str
 
 
 def _tracks(of: Group, without: Group) -> str:
-    """Return what a group keeps of each event, and another does not."""
+    """Return what a group keeps of each event that the other group does not keep."""
     there = set(without.live_tracks)
     return ", ".join(track for track in of.live_tracks if track not in there and track != COUNT_TRACK)

@@ -1,7 +1,7 @@
 """Steps of a sequence: `login`, `amount > 500`, or `{transfer: "amount > 500"}`.
 
-Where the feature names a field by `step_field`, a step is a value of it, and what a mapping gives beside the value must
-be true too. Where it names none, a step is a filter in SQL, which a mapping gives a name.
+With a `step_field`, a step is a value of that field, and a mapping adds a filter to the value. Without it, a step is a
+filter in SQL, and a mapping gives it a name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ class Step:
 
 
 def parse_step(written: Any) -> Step:
-    """Read a step as people write it; ValueError if it is neither a text nor a mapping from one text to another."""
+    """Parse a step as written; ValueError unless it is a text or a mapping from one text to another."""
     if isinstance(written, Step):
         return written
     ((name, sql),) = written.items() if isinstance(written, Mapping) and len(written) == 1 else ((written, ""),)
@@ -49,7 +49,7 @@ StepField = Annotated[Step, BeforeValidator(parse_step), PlainSerializer(_write_
 
 @lru_cache(maxsize=4_096)
 def step_filter(step: Step, field: str | None) -> SqlFilter:
-    """Return what an event has to be to be a step; ValueError says at which column it cannot be read."""
+    """Return the filter that events pass to be a step; ValueError names the column of a fault."""
     if field is None:
         where = parse_sql_filter(step.name if step.sql is None else step.sql)
     else:
@@ -65,7 +65,7 @@ def step_filter(step: Step, field: str | None) -> SqlFilter:
 
 
 def check_step(name: str, step: Step, field: str | None) -> None:
-    """See that a step, of which a name says where it is written, can be read; ValueError says what is wrong."""
+    """Check that a step can be parsed, naming its place by `name`; ValueError names the fault."""
     if field is not None and step.sql is None and _is_comparison(step.name):
         message = (
             f"{name}: {short_line(step.name)} would be a value of {field}, the field of steps, and reads as a filter; "
@@ -91,7 +91,7 @@ def _is_comparison(text: str) -> bool:
 
 
 def renamed_step(written: str | dict[str, str], field: str | None, names: Mapping[str, str]) -> str | dict[str, str]:
-    """Return a step, as it is written, under new names of fields, by the old ones."""
+    """Return a step in its written form, with fields renamed by `names` (old to new)."""
     if isinstance(written, dict):
         return {name: renamed_sql(sql, names) for name, sql in written.items()}
     return written if field is not None else renamed_sql(written, names)
@@ -100,7 +100,7 @@ def renamed_step(written: str | dict[str, str], field: str | None, names: Mappin
 def steps_in_words(steps: Iterable[Step], field: str | None, without: Step | None, within_ms: int | None) -> str:
     """Return steps in a sentence: `type login, then transfer (amount > 500), without logout between`.
 
-    Where there is a time `within_ms`: `type order, without receipt within 1h`.
+    With a time `within_ms`: `type order, without receipt within 1h`.
     """
     names = ", then ".join(map(step_in_words, steps))
     where = "between" if within_ms is None else f"within {format_duration(within_ms)}"

@@ -1,12 +1,12 @@
-"""Since when the windows of a rule are complete, and when they will be: what evaluations say as `warm`.
+"""From when on the windows of a rule are, or will be, complete: the `warm` of evaluations.
 
-What a rule reads in several groups and over several windows must all be complete:
+All windows of a rule, in all of its groups, must be complete:
 
     history of a group     ·············[───────────────────
     windows of an event        [──────)·    incomplete before since + reach
                                      [──────)   complete from there on
 
-A key whose timeline was evicted begins again, and is no part of this: only evaluations know of its first windows.
+The restart of a key after an eviction is not considered here: only evaluations know about its first windows.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
 _STREAM_AHEAD_MS = DAY_MS
-"""An event time so far in the future is a wild date, and says nothing of how far the stream is."""
+"""An event time this far in the future is a wild date, and does not show how far the stream is."""
 
 
 class Warm(NamedTuple):
     """Event times, in ms, for which all windows of a rule are complete: from the first until before the second.
 
-    None: from the first event on, or for ever.
+    None as the first: from the first event on; None as the second: for ever.
     """
 
     from_ms: int | None
@@ -51,12 +51,12 @@ class Warmth:
 
     @property
     def current(self) -> Warm | None:
-        """The stretch in which the windows are complete now; None where they are not."""
+        """The stretch in which the windows are complete now; None if they are not."""
         return next((each for each in self.warm if self._is_now(each)), None)
 
     @property
     def complete_from_ms(self) -> int | None:
-        """From which event time on it is complete, if not now; None where it is, or keeps nothing."""
+        """The event time from which it will be complete; None if it is already, or keeps nothing."""
         if self.current is not None or self.latest_ms is None:
             return None
         return next((each.from_ms for each in self.warm if _start(each) > self.latest_ms), None)
@@ -67,7 +67,7 @@ class Warmth:
         return _start(each) <= self.latest_ms and (each.until_ms is None or self.latest_ms < each.until_ms)
 
     def sentence(self) -> str:
-        """Return since when, or when, in a few words."""
+        """Say in a few words since when the rule is complete, or when it will be."""
         if not self.warm:
             return "keeps nothing yet"
         now = self.current
@@ -80,9 +80,9 @@ class Warmth:
 
 
 def rules_warmth(rule_set: RuleSet, arrived: Stretches, now_ms: int) -> dict[str, Warmth]:
-    """Return by id since when each rule of a rule set is complete, given the event times that have arrived.
+    """Return by id when each rule of a rule set is complete, given the event times that have arrived.
 
-    Event times more than a day after now are no measure of how far the stream is.
+    Event times more than a day after now do not show the progress of the stream.
     """
     reads: dict[str, list[_Read]] = {rule.rule_id: [] for rule in rule_set.rules}
     asked = (group for group in rule_set.alert_groups if asks_alerts(group.fields))
@@ -97,13 +97,13 @@ def rules_warmth(rule_set: RuleSet, arrived: Stretches, now_ms: int) -> dict[str
 
 
 def latest_ms(arrived: Stretches, now_ms: int) -> int | None:
-    """Return how far a stream is: its latest event time that is no wild date; None before the first event."""
+    """Return the latest event time of a stream, ignoring wild dates; None before the first event."""
     times_ms = [stretch.last_ms for stretch in arrived]
     return max([time_ms for time_ms in times_ms if time_ms <= now_ms + _STREAM_AHEAD_MS] or times_ms, default=None)
 
 
 _Read = tuple[Completeness, int]
-"""Since when something that a rule reads is complete, and how far its window reaches back, in ms."""
+"""Since when an input of a rule is complete, and how far its window reaches back, in ms."""
 
 
 def _reads(group: Group, rule: Rule) -> Iterator[_Read]:
@@ -113,9 +113,9 @@ def _reads(group: Group, rule: Rule) -> Iterator[_Read]:
 
 
 def _all_complete(reads: list[_Read]) -> tuple[Warm, ...]:
-    """Return when everything that is read is complete.
+    """Return when all reads are complete.
 
-    Cost: O(reads · steps), of which there are at most eight each.
+    Cost: O(reads · steps), with at most eight of each.
     """
     froms_ms = sorted({since.from_ms for complete, _ in reads for since in complete})
     found: list[Warm] = []
@@ -138,5 +138,5 @@ def _start(warm: Warm) -> int:
 
 
 def _minute(time_ms: int) -> str:
-    """Return a time for people; what is not a whole minute is rounded up, so that it is true from then on."""
+    """Return a time for people, rounded up to a whole minute, so that it is true from then on."""
     return minute_text(-(-time_ms // MINUTE_MS) * MINUTE_MS)

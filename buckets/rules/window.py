@@ -1,4 +1,4 @@
-"""Windows, and what is computed of each period of one, such as the count of each day, for features of these values."""
+"""Windows, and periods of windows, for features over one value per period, such as the count of each day."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,15 +24,15 @@ from buckets.time_zone import LONGEST_PERIODS_MS, check_zone, longest_days_ms, p
 from buckets.validation import Checked
 
 UTC: Final = "UTC"
-MOST_PERIODS: Final = 1_000  # So many periods a window may hold
-MOST_LAST: Final = 1_000_000  # So many last events a window may hold
+MOST_PERIODS: Final = 1_000  # The most periods in a window
+MOST_LAST: Final = 1_000_000  # The most last events in a window
 _ODD_OFFSETS_MS: Final = 2 * 366 * DAY_MS  # Since 1972 clocks of all zones differ from UTC by whole minutes
 _TOO_SHORT: Final[Mapping[str, str]] = {
     "length_ms": "a window is at least 1ms long",
     "offset_ms": "an offset is at least 1ms; leave it out for a window that ends with its event",
     "session_ms": "the events of a session may be at least 1ms apart",
 }
-"""By the durations of a window, what is said of one that is none."""
+"""By the durations of a window, the message for an invalid one."""
 
 
 class Periods(Checked):
@@ -95,27 +95,27 @@ class Periods(Checked):
 
     @property
     def step_ms(self) -> int:
-        """How long what they are counted in is: a day of 24 hours, or a period."""
+        """The length of the unit in which they are counted: a day of 24 hours, or a period."""
         return DAY_MS if self.are_days else self.every_ms
 
     @property
     def every_text(self) -> str:
-        """How long one is, as it is written: `1d`, `6h`."""
+        """The length of one as written: `1d`, `6h`."""
         return f"{self.every_ms // DAY_MS}d" if self.are_days else format_duration(self.every_ms)
 
     @property
     def unit(self) -> str:
-        """What they are called in a sentence: `days in Europe/Berlin`, `periods of 7d in UTC`, `periods of 1h`."""
+        """Their name in a sentence: `days in Europe/Berlin`, `periods of 7d in UTC`, `periods of 1h`."""
         zone = f" in {self.zone}" if self.are_days else ""
         return f"days{zone}" if self.every_ms == DAY_MS else f"periods of {self.every_text}{zone}"
 
     @property
     def text(self) -> str:
-        """Return it as a brief text: `sum(amount) over days in Europe/Berlin`."""
+        """Return a short text: `sum(amount) over days in Europe/Berlin`."""
         return f"{self.function}({self.of or ''}) over {self.unit}"
 
     def length_fault(self, length_ms: int) -> str | None:
-        """Return why a window of a length holds no whole number of them; None where it does."""
+        """Return why a window of this length is not a whole number of periods; None if it is."""
         whole, rest = divmod(length_ms, self.every_ms)
         every, window = self.every_text, f"a window of {format_duration(length_ms)}"
         if rest:
@@ -123,12 +123,12 @@ class Periods(Checked):
         return None if whole <= MOST_PERIODS else f"{window} has more than {MOST_PERIODS:,} periods of {every}"
 
     def reach_ms(self, length_ms: int) -> int:
-        """Return how long before its event a window of a length begins at most."""
+        """Return the longest time from the beginning of a window of this length to its event."""
         steps = length_ms // self.step_ms + 1
         return (longest_days_ms(self.zone, steps) if self.are_days else steps * self.step_ms) - 1
 
     def begin_ms(self, times_ms: Int64s, before_ms: int = 0) -> Int64s:
-        """Return when the days or steps begin that lie so long, in whole ones, before those of times."""
+        """Return when the days or steps begin that lie `before_ms`, in whole ones, before those of the times."""
         back = before_ms // self.step_ms
         if not self.are_days:
             return (times_ms // self.step_ms - back) * self.step_ms
@@ -137,7 +137,7 @@ class Periods(Checked):
         return starts_ms[np.maximum(begun - back, 0)]
 
     def unaligned_ms(self, widths_ms: Iterable[int]) -> int | None:
-        """Return the first width of buckets that may hold events of two of them, since 1972; None for none."""
+        """Return the first width whose buckets may hold events of two periods, since 1972; None if none do."""
         starts_ms = np.array([self.every_ms])
         if self.are_days:
             starts_ms = period_starts_ms("day", self.zone)
@@ -241,17 +241,17 @@ class Window(Checked):
 
     @property
     def needs_raw_events(self) -> bool:
-        """Whether single events say where it begins, so that it has to lie in the tail."""
+        """Whether single events define its beginning, so that it has to lie in the tail."""
         return bool(self.last or self.session_ms)
 
     @property
     def calendar(self) -> tuple[str, str] | None:
-        """The period of a calendar and the zone that say where it begins; None where these do not."""
+        """The calendar period and the zone that define its beginning; None if they do not."""
         return None if self.this is None else (self.this, self.zone)
 
     @property
     def period_steps(self) -> tuple[int, int, int]:
-        """Of one of whole periods, how many days or steps it holds, how many make a period, and how long a step is."""
+        """For whole periods: how many days or steps it holds, how many make a period, and how long a step is."""
         return 0, 0, 0
 
     @property
@@ -261,11 +261,11 @@ class Window(Checked):
 
     @property
     def reach_ms(self) -> int:
-        """How much older than its event an event of the window may be."""
+        """How much older than its event an event in the window may be."""
         return self.begins_ms - (self.left == "open")
 
     def starts_ms(self, times_ms: Int64s) -> Int64s:
-        """Return when the windows of events at such times begin: int64 `(events,)`."""
+        """Return the beginnings of the windows of events at these times: int64 `(events,)`."""
         if self.this is None:
             return times_ms - self.begins_ms
         starts_ms = period_starts_ms(self.this, self.zone)
@@ -273,7 +273,7 @@ class Window(Checked):
         return np.where(known_ms <= times_ms, np.maximum(known_ms, times_ms - self.reach_ms), times_ms - self.reach_ms)
 
     def ends_ms(self, times_ms: Int64s) -> Int64s:
-        """Return until when the windows of events at such times hold others: int64 `(events,)`."""
+        """Return the last included times of the windows of events at these times: int64 `(events,)`."""
         return times_ms - self.offset_ms
 
     def counted_borders_ms(self, time_ms: int, others_ms: Int64s) -> list[int]:
@@ -282,7 +282,7 @@ class Window(Checked):
 
     @property
     def text(self) -> str:
-        """Return it as a brief text: `30d`, `30d before`, `24h until 7d before`, `this day in Europe/Berlin`."""
+        """Return a short text: `30d`, `30d before`, `24h until 7d before`, `this day in Europe/Berlin`."""
         length = format_duration(self.length_ms) if self.this is None else f"this {self.this} in {self.zone}"
         length = f"last {self.last} within {length}" if self.last else length
         length = f"session {format_duration(self.session_ms)} within {length}" if self.session_ms else length
@@ -291,12 +291,12 @@ class Window(Checked):
         return length if self.exclude is None else f"{length} before"
 
     def words_over(self, things: str) -> str:
-        """Return it in a sentence about events or alerts."""
+        """Return it as part of a sentence about events or alerts."""
         return self.words.replace("event", things.removesuffix("s"))
 
     @property
     def words(self) -> str:
-        """Return it in a sentence: `the last 30d`, `the last 30d before the event`, `this month in UTC`."""
+        """Return it as part of a sentence: `the last 30d`, `the last 30d before the event`, `this month in UTC`."""
         length = format_duration(self.length_ms)
         if self.session_ms:
             length = f"{length}, as far as events are up to {format_duration(self.session_ms)} apart"
@@ -315,7 +315,7 @@ class PeriodsWindow(Window):
 
     @property
     def calendar(self) -> tuple[str, str] | None:
-        """The days of a zone; None for steps of a fixed length."""
+        """The zone's days; None for steps of a fixed length."""
         return ("day", self.periods.zone) if self.periods.are_days else None
 
     @property
@@ -335,15 +335,15 @@ class PeriodsWindow(Window):
         return self.periods.reach_ms(self.length_ms)
 
     def starts_ms(self, times_ms: Int64s) -> Int64s:
-        """Return when the windows of events at such times begin: int64 `(events,)`."""
+        """Return the beginnings of the windows of events at these times: int64 `(events,)`."""
         return self.periods.begin_ms(times_ms, self.length_ms)
 
     def ends_ms(self, times_ms: Int64s) -> Int64s:
-        """Return the last millisecond before the periods of events at such times: int64 `(events,)`."""
+        """Return the last millisecond before the periods of events at these times: int64 `(events,)`."""
         return self.periods.begin_ms(times_ms) - 1
 
     def counted_borders_ms(self, time_ms: int, others_ms: Int64s) -> list[int]:
-        """Return when its periods begin, from that of the first of some events on, and when the last one ends."""
+        """Return the beginnings of its periods, from that of the first of some events, and the last one's end."""
         before_ms, at = range(self.length_ms, -1, -self.periods.every_ms), np.array([time_ms])
         borders_ms = [int(self.periods.begin_ms(at, each_ms)[0]) for each_ms in before_ms]
         first_ms = int(others_ms.min()) if len(others_ms) else borders_ms[-1]
@@ -351,12 +351,12 @@ class PeriodsWindow(Window):
 
     @property
     def text(self) -> str:
-        """Return it as a brief text: `30d before this day in Europe/Berlin`, `24h before this period of 1h`."""
+        """Return a short text: `30d before this day in Europe/Berlin`, `24h before this period of 1h`."""
         zone = self.periods.zone if self.periods.are_days else None
         own = f"day in {zone}" if zone else f"period of {self.periods.every_text}"
         return f"{format_duration(self.length_ms)} before this {own}"
 
     @property
     def words(self) -> str:
-        """Return it in a sentence."""
+        """Return it as part of a sentence."""
         return f"the {self.text}"

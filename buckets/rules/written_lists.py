@@ -1,11 +1,11 @@
-"""Lists that rules write: an alert puts a key of its event into one, where it stays for some time.
+"""Lists that rules write: an alert puts a key of its event into a list, for some time.
 
     then: {put: blocked, key: payerId, until: 7d}
     when: beneficiaryId IN LIST rules.blocked
 
-Such a list is kept nowhere. Its entries are the alerts of the rules that write it, so looking into it is a feature over
-these: how many there are on the key in the time for which they count. So it follows from the events in their order
-alone, is explained by the alerts, and lies in the state as timelines of alerts do.
+Such a list is not stored. Its entries are the alerts of the rules that write it, so a lookup is a feature over these:
+the number of alerts on the key that have not expired. So a list depends only on the events and their order, alerts
+explain it, and its state is timelines of alerts.
 """
 
 import re
@@ -23,11 +23,11 @@ from buckets.rules.rule import Rule
 
 _NOTHING: Final = Expression("number", value=parse_decimal("0"))
 Found = Mapping[tuple[str, str], Expression]
-"""By the field that is the key and the name of a list, whether some alert has put it there."""
+"""By key field and list name, whether some alert has put the key into the list."""
 
 
 def linked(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return rules as evaluated: a look into a list becomes a feature for each rule that writes it."""
+    """Return rules in evaluated form: a lookup becomes a feature for each rule that writes the list."""
     known = tuple(rules)
     writers: dict[str, list[Rule]] = {}
     for rule in known:
@@ -61,14 +61,14 @@ def _linked(rule: Rule, writers: Mapping[str, Sequence[Rule]]) -> Rule:
 
 
 def _name_of(wanted: str, taken: Mapping[str, Feature]) -> str:
-    """Return a name for a feature that no other has."""
+    """Return an unused name for a feature."""
     name = re.sub(r"\W", "_", wanted, flags=re.ASCII)[:90]
     others = (f"{name}_{number}" for number in range(2, len(taken) + 2))
     return name if name not in taken else next(other for other in others if other not in taken)
 
 
 def _alerts_of(writer: Rule, field: str) -> Feature:
-    """Return how many alerts of a rule have put the value of a field into a list, as far as they count."""
+    """Return a feature that counts the unexpired alerts by which a rule has put the value of a field into a list."""
     assert writer.then is not None
     return Feature.model_validate(
         {

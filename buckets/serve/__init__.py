@@ -1,5 +1,5 @@
 """Answers in the call: `buckets serve` takes payments by HTTP, writes them to a job's topic, and scores them.
 
-The topic is the log and decides the order. Beside the job, all timelines are kept in this process, from the state of
-the job's checkpoint on, and follow the topic; nothing is stored.
+The topic is the log and defines the order. This process keeps all timelines, starting from the state in the job's
+checkpoint, and follows the topic beside the job; it stores nothing.
 """

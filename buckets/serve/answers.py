@@ -1,4 +1,4 @@
-"""What a call is answered, of what came out for its payment: the decision, alerts as they are published, features."""
+"""The answer to a call, from the results for its payment: the decision, alerts in published form, features."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -25,21 +25,21 @@ EVALUATED, DUPLICATE, DEAD_LETTER = "evaluated", "duplicate", "dead_letter"
 
 @dataclass
 class CallAnswer:
-    """What came out for a payment."""
+    """The results for a payment."""
 
     ruleset_version: int
-    partition: int | None  # where it lies in its topic; None of one that was not written
+    partition: int | None  # in its topic; None if it was not written
     offset: int | None
     event_id: str | None
-    event_time: str | None = None  # with its id it says which event it is
-    outcome: str = EVALUATED  # what became of it; where that differs by group, what is furthest from `evaluated`
-    reason: str = ""  # why it is no event
-    alerts: list[dict[str, Any]] = field(default_factory=list)  # as they are published
-    held: list[dict[str, Any]] = field(default_factory=list)  # alerts that policies hold back, as they are published
+    event_time: str | None = None  # identifies the event together with its id
+    outcome: str = EVALUATED  # its outcome; if groups differ, the one furthest from `evaluated`
+    reason: str = ""  # why it is not an event
+    alerts: list[dict[str, Any]] = field(default_factory=list)  # in published form
+    held: list[dict[str, Any]] = field(default_factory=list)  # alerts that policies hold back, in published form
     features: dict[str, dict[str, Any]] = field(default_factory=dict)  # by rule and name: value, exact, warm
-    as_of: dict[str, int] = field(default_factory=dict)  # how far each partition had been taken in
-    list_versions: dict[str, int] = field(default_factory=dict)  # by list, the version into which rules have looked
-    is_repeated: bool = False  # whether it is the answer to an earlier call with the same id
+    as_of: dict[str, int] = field(default_factory=dict)  # by partition, how far it had been read
+    list_versions: dict[str, int] = field(default_factory=dict)  # by list, the version that rules used
+    is_repeated: bool = False  # whether it repeats the answer to an earlier call with this id
 
     def to_json(self, wanted: str | None) -> dict[str, Any]:
         """Return the answer as plain data, with the features whose names fit a pattern."""
@@ -59,14 +59,14 @@ class CallAnswer:
 
     @property
     def digest(self) -> int:
-        """A number of what must be the same wherever the payment is scored."""
+        """A hash of the results that must be equal wherever the payment is scored."""
         ids = [sorted(alert["alert_id"] for alert in alerts) for alerts in (self.alerts, self.held)]
         values = sorted(repr((alert["alert_id"], alert["value"], alert["terms"])) for alert in self.alerts)
         return hash((self.outcome, repr(ids), *values))
 
 
 def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, features: bool) -> dict[int, CallAnswer]:
-    """Return the answers for some of the messages that were scored together, by their offsets."""
+    """Return the answers for some of the messages that were scored together, by offset."""
     scored_by, results = scored.scored_by, scored.results.payloads
     partition = scored.messages[0].place[0]
     schema = scored_by.terms.event_schema
@@ -106,7 +106,7 @@ def answers(scored: ScoredMessages, offsets: Collection[int], decided_ms: int, f
 
 
 def _outcomes(scored: ScoredMessages) -> Iterator[tuple[int, str]]:
-    """Yield the offsets of messages that were not just evaluated, with what became of them."""
+    """Yield the offsets of messages with another outcome than plain evaluation, with that outcome."""
     results = scored.results.payloads
     given = {output: results[output] for output in _OF_OUTCOME if output in results}
     if given:

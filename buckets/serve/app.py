@@ -1,4 +1,4 @@
-"""The calls of `buckets serve` over HTTP: who may call, what is read of a request, and how it is answered."""
+"""The HTTP interface of `buckets serve`: who may call, how requests are read, and the replies."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ MOST_BYTES = 1 << 20
 _MOST_READ = 32 * MOST_BYTES
 MOST_PAYMENTS = 500  # In one call
 _JSON, _PROBLEM = "application/json", "application/problem+json"
-_KEPT_S = 75  # So long an open connection waits for its next call
+_KEPT_S = 75  # How long an idle connection stays open
 _TITLES = {
     400: "Not a call", 401: "No token", 404: "No such address", 405: "Another method", 413: "Too large",
     422: "Not an event", 429: "Too many calls", 503: "Not now",
@@ -37,7 +37,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back."""
+    """An HTTP reply."""
 
     status: int
     body: bytes
@@ -45,12 +45,12 @@ class Reply:
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> "Reply":
-        """Return a reply in JSON, which is a problem as RFC 9457 has it where all is not well."""
+        """Return a reply in JSON, in case of an error as a problem by RFC 9457."""
         return cls(status, msgspec.json.encode(value), _JSON if status == 200 else _PROBLEM)
 
     @classmethod
     def problem(cls, status: int, line: str) -> "Reply":
-        """Return what is wrong."""
+        """Return an error reply."""
         return cls.of(_problem(status, line), status)
 
 
@@ -59,10 +59,10 @@ def _problem(status: int, line: str, **more: Any) -> dict[str, Any]:
 
 
 class Application:
-    """Answers requests, as ASGI has it."""
+    """Answers requests, as an ASGI application."""
 
     def __init__(self, service: Service, settings: ServeSettings) -> None:
-        """Answer with what a service says."""
+        """Answer with the results of a service."""
         self._service, self._settings = service, settings
         self._pages: Mapping[tuple[str, str], Callable[[], Reply]] = {
             ("GET", "/healthz"): lambda: Reply.of({"status": "ok"}),
@@ -141,7 +141,7 @@ class Application:
         return Reply.of(*replies[0]) if is_one else Reply.of({"answers": [reply for reply, _ in replies]})
 
     def _shown(self, call: Call, wanted: str | None) -> tuple[dict[str, Any], int]:
-        """Return what is shown of a call, with its status if it came alone."""
+        """Return a call for its reply, with its status if it was a single payment."""
         if not call.future.done():
             call.future.cancel()
             nothing: dict[str, Any] = {"fired": [], "severity": None, "score": 0, "held": []}
@@ -158,7 +158,7 @@ class Application:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return the body of a request; None where it is too large: it is read on, so that its sender reads the answer."""
+    """Return the body of a request; None if too large, but read to its end, so that the sender reads the reply."""
     parts, size = list[bytes](), 0
     while True:
         message = await receive()
@@ -173,7 +173,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 def _payments(body: bytes, is_binary: bool) -> tuple[Sequence[bytes], bool]:
-    """Return the payments of a call as they were sent, and whether it is a single one; ValueError if it is none."""
+    """Return the raw payments of a call, and whether it was a single one; ValueError if it is invalid."""
     if is_binary:
         return [body], True
     if body.lstrip()[:1] == b"[":
@@ -188,13 +188,13 @@ def _payments(body: bytes, is_binary: bool) -> tuple[Sequence[bytes], bool]:
 
 
 class _CallConnection(Connection):
-    """A connection of a caller, which keeps it open for many calls."""
+    """A caller's connection, which stays open for many calls."""
 
     most = 2_000
 
 
 class Serving(WebServer):
-    """A service that listens, and answers when it has been started and is run; it ends with the server."""
+    """A server of a service; runs once started, and ends the service with it."""
 
     def __init__(self, service: Service, settings: ServeSettings, listening: socket.socket) -> None:
         self.service = service
@@ -212,13 +212,13 @@ class Serving(WebServer):
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what is being answered, and end."""
+        """Finish open requests, and end."""
         await super().shutdown(sockets)
         await asyncio.get_running_loop().run_in_executor(None, self.service.stop)
 
 
 def open_serving(conf: Path, host: str | None, port: int | None, say: Callable[[str], None]) -> Serving:
-    """Open a service of a job.
+    """Open a service for a job.
 
     Raises:
         ConfigurationError: the job has no topic as its source, or a setting is not valid.

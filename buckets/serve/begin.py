@@ -1,7 +1,7 @@
-"""Begins with the state of a job as it is after its latest batch, while the job runs: read by Spark in a child process.
+"""Loads the state of a running job after its latest batch; Spark reads it in a child process.
 
-The job's stores are read entry by entry into one arena. What shards know of time becomes what one shard knows that has
-all keys, as an import of state with fewer shards does it.
+The job's stores are read entry by entry into one arena. The clocks of shards are merged into those of one shard with
+all keys, like in an import of state with fewer shards.
 """
 
 import subprocess
@@ -47,10 +47,10 @@ _LOOK_EVERY_S = 0.05
 
 
 def read_entries(checkpoint: Path, stopping: Event) -> tuple[int, pa.Table]:
-    """Return a batch that has just ended and the contents of all stores after it, as `one_store` takes them.
+    """Return a batch that has just ended and the contents of all stores after it, in the form for `one_store`.
 
     Raises:
-        BucketsError: it cannot be read, or is not wanted any more.
+        BucketsError: it cannot be read, or reading was stopped.
     """
     with tempfile.TemporaryDirectory(prefix="buckets-serve-") as folder:
         said, faults = Path(folder, "said"), Path(folder, "faults")
@@ -67,7 +67,7 @@ def read_entries(checkpoint: Path, stopping: Event) -> tuple[int, pa.Table]:
             lines = faults.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
             message = f"the state of checkpoint {checkpoint} cannot be read: {lines[-1][:_LONGEST_SAID]}"
             raise BucketsError(message)
-        # Memory that Arrow's other threads take is not given back.
+        # Arrow's other threads do not give memory back.
         entries = ds.dataset(f"{folder}/entries", format="parquet").to_table(use_threads=False)
         return int(said.read_text().split()[-1]), entries
 
@@ -81,9 +81,9 @@ def state_of(checkpoint: Path, batch: JobBatch, stored: pa.Table) -> tuple[Shard
 
 
 def one_store(stored: pa.Table, groups: Mapping[str, Group], lateness_ms: int) -> ShardStore:
-    """Return one store of what lies in those of all shards, as columns `shard`, `state_key` and `value`.
+    """Merge the stores of all shards, given as columns `shard`, `state_key` and `value`, into one.
 
-    Keys of other groups than these, by the identity of their timelines, are left out.
+    Keys of groups other than these, by the identity of their timelines, are dropped.
     """
     entries, pages, times = ArenaEntries(), ArenaEntries(), dict[int, dict[bytes, bytes]]()
     sections = {name: pc.starts_with(stored["state_key"], pattern=name) for name in (PAGES, SCHEDULE, LOG)}
@@ -110,7 +110,7 @@ def _by_shard(entries: pa.Table) -> Iterable[tuple[int, pa.Table]]:
 
 
 def _take_in(entries: ArenaEntries, times: dict[bytes, bytes], keys: ByteStrings, values: ByteStrings) -> None:
-    """Take in what a segment of the log holds, newer than what is there; an empty value is of what is gone."""
+    """Add the entries of a log segment, newer than the existing ones; an empty value is a deletion."""
     of_schedule = pc.starts_with(column_of(keys), pattern=SCHEDULE).to_numpy(zero_copy_only=False)
     chosen = np.flatnonzero(of_schedule)
     _note_times(times, keys.take(chosen).to_list(), values.take(chosen).to_list())
@@ -132,7 +132,7 @@ def _note_times(times: dict[bytes, bytes], keys: Iterable[bytes], values: Iterab
 def _schedule(
     store: ShardStore, entries: ArenaEntries, times: Mapping[int, Mapping[bytes, bytes]], carried: Regrouping
 ) -> None:
-    """Enter all keys for eviction, and write what one shard knows of time; drop what is of no group."""
+    """Schedule all keys for eviction, and write the merged clocks; drop keys without a group."""
     known = {shard: ShardTimes.read(of.get(OVERVIEW, b""), of.get(CLOCK, b"")) for shard, of in times.items()}
     installer, keys = Installer(store, carried), entries.keys()
     heads = np.flatnonzero(~pc.starts_with(column_of(keys), pattern=POLICIES).to_numpy(zero_copy_only=False))

@@ -1,4 +1,4 @@
-"""The batches of a job, as its checkpoint tells of them while it runs: where each ends, and what it is scored by."""
+"""The batches of a running job, from its checkpoint: the end offsets of each, and its rules, lists and settings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,13 @@ from buckets.lists.index import Lists
 from buckets.outputs.messages import Messages
 from buckets.rules.rule_set import RuleSet
 
-Place = tuple[int, str]  # Partition and topic: so a job orders what arrives in one batch
+Place = tuple[int, str]  # Partition and topic, by which a job orders the messages of a batch
 Offsets = Mapping[Place, int]
 
 
 @dataclass(frozen=True)
 class ScoredBy:
-    """What payments are scored by; two that are equal give the same results."""
+    """The rules, lists and settings that score payments; equal ones give equal results."""
 
     checkpoint: Path
     rules: int  # the version of the rules
@@ -33,38 +33,38 @@ class ScoredBy:
 
     @cached_property
     def terms(self) -> Terms:
-        """The event schema and the settings, for one shard that has all keys."""
+        """The event schema and the settings, for one shard with all keys."""
         terms = Checkpoint(self.checkpoint).batches.terms_from(self.first_batch)
         return terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": 1})})
 
     @cached_property
     def job_rules(self) -> RuleSet:
-        """The rules, as the job has them."""
+        """The rules of the job."""
         return Checkpoint(self.checkpoint).versions.rule_set(self.rules)
 
     @cached_property
     def rule_set(self) -> RuleSet:
-        """The rules; what the job fills in beside its timelines comes with its state, once it is whole."""
+        """The rules; backfilled timelines come with the job's state once they are complete."""
         return replace(self.job_rules, fills=(), fills_begun=0)
 
     @cached_property
     def scorer(self) -> Scorer:
-        """What scores; nobody asks for the accounts of batches."""
+        """A scorer, without the accounts of batches."""
         return Scorer(self.terms.event_schema, self.terms.engine, False, self._lists, counts=False)
 
     @cached_property
     def decoder(self) -> OutputDecoder:
-        """What decodes results."""
+        """A decoder of results."""
         return OutputDecoder(self.rule_set, self.terms.event_schema, self.terms.engine)
 
     @cached_property
     def messages(self) -> Messages:
-        """What shows alerts as they are published."""
+        """The writer of alerts in published form."""
         return Messages(self.rule_set, self.terms.event_schema)
 
     @cached_property
     def features(self) -> FeatureTable:
-        """What makes columns of features."""
+        """The writer of columns of features."""
         return FeatureTable(self.rule_set, self.terms.event_schema, flags=True, refuses_others=False)
 
     @cached_property
@@ -77,11 +77,11 @@ class ScoredBy:
         return shard_plans(self.rule_set, self.terms.event_schema, self.terms.engine)
 
     def prepare(self) -> None:
-        """Read and plan all that scoring needs."""
+        """Read and plan everything that scoring needs."""
         _ = self.plans, self.scorer, self.messages, self.decoder
 
     def takes_over_fill(self, before: "ScoredBy") -> bool:
-        """Return whether timelines are in force that the job has filled in, and that are in its state alone."""
+        """Return whether it uses timelines that the job has backfilled, which only the job's state contains."""
         filled = {fill.timelines for fill in before.job_rules.fills}
         return any(group.state_id in filled for group in self.job_rules.groups)
 
@@ -96,20 +96,20 @@ class JobBatch:
     names: Mapping[str, str] = field(default_factory=dict)  # by topic, its name in results, which says its generation
 
     def has(self, place: Place, offset: int) -> bool:
-        """Return whether a message is in it, or in one before."""
+        """Return whether a message is in this or an earlier batch."""
         return offset < self.end.get(place, 0)
 
 
 class JobBatches:
-    """Follows the batches of a checkpoint; nothing is written."""
+    """Follows the batches of a checkpoint, without writing to it."""
 
     def __init__(self, checkpoint: Path) -> None:
         self.checkpoint = checkpoint
         self._offsets = SourceOffsets(checkpoint)
-        self._kept = lru_cache(maxsize=4)(ScoredBy)  # So that what is in force is read and planned once
+        self._kept = lru_cache(maxsize=4)(ScoredBy)  # So that rules are read and planned once
 
     def ended(self) -> JobBatch | None:
-        """Return the last batch that has ended; None where none has."""
+        """Return the last batch that has ended; None if none has."""
         number = self._offsets.ended
         return None if number is None else self.batch(number)
 
@@ -120,14 +120,14 @@ class JobBatches:
             number += 1
 
     def are_others(self, number: int) -> bool:
-        """Return whether batches go on otherwise than after one that has begun: it is passed over, or another job's."""
+        """Return whether the batches no longer continue the given one: it was skipped, or belongs to another job."""
         ended = self._offsets.ended
         if ended is None or ended < number - 1:
             return True
         return ended > number and self.batch(number + 1) is None
 
     def batch(self, number: int) -> JobBatch | None:
-        """Return a batch; None where it has not begun, or is not known any more."""
+        """Return a batch; None if it has not begun, or is no longer known."""
         record = Checkpoint(self.checkpoint).batches.record(number)
         if record is None or record.terms is None:
             return None

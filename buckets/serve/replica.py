@@ -1,10 +1,10 @@
-"""A copy of a job's timelines that is ahead of the job: it takes in messages as they come, and goes by the job's cuts.
+"""A copy of a job's timelines that runs ahead of the job: it scores messages at once, and follows the job's cuts.
 
-A message is scored at once, by the rules that the job's newest batch has. When the job begins a batch, it is known
-which messages are in it, in which order, and by which rules, lists and settings it scores them. Where that differs from
-what was done here, what was taken in since is undone and done again. So what is here is what the job will come to.
+A message is scored at once, by the rules of the job's newest batch. When the job begins a batch, its messages, their
+order, and its rules, lists and settings are known. If these differ from the ones used here, the later messages are
+undone and scored again. So the copy always converges to the state that the job will reach.
 
-Who asks what would come out is answered by scoring, too, which is undone at once.
+A dry run is answered by scoring too, which is undone at once.
 """
 
 from collections import deque
@@ -27,11 +27,11 @@ from buckets.events.schema import KEY, EventSchema
 from buckets.serve.job_batches import JobBatch, Place, ScoredBy
 
 MOST_UNSETTLED = 5_000
-"""So many messages can be undone at most; where the job is further behind, and other rules follow, it begins anew."""
-MOST_UNDO_BYTES = 256 << 20  # What it takes to undo them takes no more than this
+"""The most messages that can be undone; if the job is further behind and its rules change, its state is read again."""
+MOST_UNDO_BYTES = 256 << 20  # The most bytes of records for undoing
 MOST_AT_ONCE = 500
-EVICTED_AFTER = 500  # So many events are scored before keys that are due are visited
-CHECK = "check"  # The topic of what is not in a topic
+EVICTED_AFTER = 500  # Events scored between visits of due keys
+CHECK = "check"  # The topic of payments that are not in a topic
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _KINDS = {KEY: pa.binary(), HEADERS: pa.list_(_HEADER), STAMPED: pa.int32()}
 
@@ -44,13 +44,13 @@ class TakenMessage(NamedTuple):
     value: bytes | None
     key: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    stamped: int = -1  # what its time is, as Kafka numbers it
+    stamped: int = -1  # the type of its timestamp, as Kafka numbers it
     time_ms: int = -1
-    call: int = 0  # the number of the call that has sent it; 0 for none
+    call: int = 0  # the number of the call that sent it; 0 for none
 
 
 class NeedsState(Exception):
-    """The job has gone on otherwise than what can be done again here: its state must be read anew."""
+    """The job has continued in a way that cannot be repeated here: its state must be read again."""
 
 
 ReadMessages = Callable[[pa.RecordBatch, EventSchema, Terms], pa.RecordBatch]
@@ -59,48 +59,48 @@ ReadMessages = Callable[[pa.RecordBatch, EventSchema, Terms], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class ScoredMessages:
-    """Messages of one partition that were scored together, and what came out."""
+    """Messages of one partition that were scored together, and their results."""
 
     messages: Sequence[TakenMessage]
     arrivals: pa.RecordBatch
     results: BatchResults
     scored_by: ScoredBy
-    again: frozenset[int] = frozenset()  # the offsets of those that had been scored before; this is what counts
+    again: frozenset[int] = frozenset()  # the offsets of those scored before; these results replace the earlier ones
 
 
-Journal = list[tuple[Entries, ByteStrings, ByteStrings]]  # Writes, oldest first: where, the keys, what was there before
+Journal = list[tuple[Entries, ByteStrings, ByteStrings]]  # Writes, oldest first: the map, the keys, the old values
 _NOTE_BYTES = 300  # Of two arrays, beside what they hold
 
 
 @dataclass
 class Undoing:
-    """Notes what the maps that it has made write, and what was there before."""
+    """Records the writes of the maps that it has wrapped, with the earlier values."""
 
     journal: Journal = field(default_factory=list)  # since the last `cut`
 
     def store(self, store: ShardStore) -> ShardStore:
-        """Return a store over another one, whose writes are noted."""
+        """Wrap a store, recording its writes."""
         return ShardStore(
             **{each.name: UndoableEntries(getattr(store, each.name), self) for each in fields(ShardStore)}
         )
 
     def stores(self, stores: DriverStores) -> DriverStores:
-        """Return stores over others, whose writes are noted."""
+        """Wrap stores, recording their writes."""
         return DriverStores(**{each.name: self.store(getattr(stores, each.name)) for each in fields(DriverStores)})
 
     def cut(self) -> Journal:
-        """Return what was noted since the last time."""
+        """Return the writes recorded since the last call."""
         noted, self.journal = self.journal, []
         return noted
 
 
 def size_of(journal: Journal) -> int:
-    """Return how many bytes it takes to remember writes, about."""
+    """Return the approximate size of recorded writes in bytes."""
     return sum(_NOTE_BYTES + int(each.start[-1] - each.start[0]) for _, *pair in journal for each in pair)
 
 
 def undo(journal: Journal) -> None:
-    """Let maps be as they were before a stretch of writes, after which there must have been none."""
+    """Revert the latest writes of maps."""
     for entries, keys, before in reversed(journal):
         was_there = before.lengths > 0
         there, gone = np.flatnonzero(was_there), np.flatnonzero(~was_there & (entries.read(keys).lengths > 0))
@@ -111,22 +111,22 @@ def undo(journal: Journal) -> None:
 
 
 class UndoableEntries(InColumns):
-    """A map from bytes to bytes over another one."""
+    """A map from bytes to bytes over another one, which records writes."""
 
     def __init__(self, entries: Entries, undoing: Undoing) -> None:
         self._entries, self._undoing = entries, undoing
 
     def read(self, keys: ByteStrings) -> ByteStrings:
-        """Return the values of keys; empty where there is none."""
+        """Return the values of keys; empty if missing."""
         return self._entries.read(keys)
 
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
-        """Keep values."""
+        """Store values."""
         self._note(keys)
         self._entries.write(keys, values)
 
     def remove(self, keys: ByteStrings) -> None:
-        """Forget keys."""
+        """Remove keys."""
         self._note(keys)
         self._entries.remove(keys)
 
@@ -145,23 +145,23 @@ class _Step:
     messages: Sequence[TakenMessage]
     scored_by: ScoredBy
     journal: Journal
-    size_bytes: int  # of what it takes to undo it
+    size_bytes: int  # of the records for undoing it
 
 
 class Replica:
-    """The timelines of a job, and how far they have come.
+    """The timelines of a job, and their position in the topics.
 
     Attributes:
-        newest: the newest batch of the job that is known here; what comes now is scored as it is.
-        at: by partition, the offset after the last message that was taken in.
-        unsettled: how many messages the job has not come to, as far as is known.
+        newest: the newest known batch of the job; new messages are scored by its rules and settings.
+        at: by partition, the offset after the last scored message.
+        unsettled: how many scored messages the job is not known to have reached.
     """
 
     def __init__(self, store: ShardStore, driver: DriverStores, batch: JobBatch, read: ReadMessages) -> None:
         """Begin with the state of the job after a batch."""
         self._undoing, self._read = Undoing(), read
         self._names = lambda topic: batch.names.get(topic, topic)
-        # When keys are visited decides no result: it is not undone, and written now and then.
+        # The times of visits affect no result: they are not undone, and written occasionally.
         stores = {0: replace(self._undoing.store(store), schedule=store.schedule)}
         self._job = InMemoryJob(batch.scored_by.scorer, stores=stores, driver=self._undoing.stores(driver))
         self.newest, self._begun, self._steps = batch, list[JobBatch](), deque[_Step]()
@@ -170,10 +170,10 @@ class Replica:
         self._eviction: Eviction | None = None
 
     def take(self, messages: Iterable[TakenMessage], features: bool = False) -> Iterator[ScoredMessages]:
-        """Score messages that come now; those that were taken in already are passed over.
+        """Score new messages; those already scored are skipped.
 
         Raises:
-            NeedsState: other rules were in force for them than what can be brought about.
+            NeedsState: the rules in force for them cannot be reproduced here.
         """
         new = [message for message in messages if message.offset >= self.at.get(message.place, 0)]
         for message in new:
@@ -181,13 +181,13 @@ class Replica:
         if self._begun:
             new.sort(key=self._in_job)
         if new and self._steps and self._in_job(new[0]) < self._in_job(self._steps[-1].messages[-1]):
-            yield from self._follow(new, features)  # The job has it before what is here
+            yield from self._follow(new, features)  # The job places it before messages scored here
         else:
             yield from self._score(new, features)
         self._settle()
 
     def begin_batch(self, batch: JobBatch) -> Iterator[ScoredMessages]:
-        """Take note of a batch that the job has begun, and yield what comes out otherwise now."""
+        """Follow a batch that the job has begun, and yield the results that have changed."""
         goes_on = batch.number == self.newest.number + 1 and batch.names == self.newest.names
         if not goes_on or batch.scored_by.takes_over_fill(self.newest.scored_by):
             raise NeedsState
@@ -202,7 +202,7 @@ class Replica:
         self._settle()
 
     def check(self, payments: Sequence[TakenMessage], features: bool = False) -> Iterator[ScoredMessages]:
-        """Yield what would come out if a payment came now, of each by itself; nothing stays of them.
+        """Yield the results of payments if they came now, each separately; the state does not change.
 
         They are numbered from 0, as messages of `CHECK`.
         """
@@ -217,14 +217,14 @@ class Replica:
             yield scored
 
     def _batch_of(self, message: TakenMessage) -> int:
-        """Return which of the unsettled batches a message is in, from 0; their number where it is in none of them."""
+        """Return the index of a message's batch among the unsettled ones; their number if it is in none."""
         for number, batch in enumerate(self._begun):
             if batch.has(message.place, message.offset):
                 return number
         return len(self._begun)
 
     def _in_job(self, message: TakenMessage) -> tuple[Any, ...]:
-        """Return what orders messages as the job does; what it has not come to stays in the order of its coming."""
+        """Return the sort key of messages in the job; those that it has not reached keep their order of arrival."""
         batch = self._batch_of(message)
         return (batch, *message.place, message.offset) if batch < len(self._begun) else (batch,)
 
@@ -233,7 +233,7 @@ class Replica:
         return self._begun[number].scored_by if number < len(self._begun) else self.newest.scored_by
 
     def _follow(self, new: Sequence[TakenMessage], features: bool) -> Iterator[ScoredMessages]:
-        """Score all that is unsettled as the job does it, as far as it was done otherwise, and what is new."""
+        """Score all unsettled messages as the job does, from the first difference on, and the new ones."""
         there = [message for step in self._steps for message in step.messages]
         wanted = sorted((*there, *new), key=self._in_job)
         kept = same = 0
@@ -250,7 +250,7 @@ class Replica:
             yield replace(scored, again=again)
 
     def _score(self, messages: Sequence[TakenMessage], features: bool) -> Iterator[ScoredMessages]:
-        """Score messages in their order, those that go together at once."""
+        """Score messages in order, consecutive ones together where possible."""
         for (_, scored_by), together in groupby(messages, lambda message: (message.place, self._by(message))):
             every = [*together]
             for begin in range(0, len(every), MOST_AT_ONCE):
@@ -273,7 +273,7 @@ class Replica:
         return ScoredMessages(messages, arrivals, results, scored_by)
 
     def _eviction_for(self, scored_by: ScoredBy) -> Eviction:
-        """Return the eviction that follows what is scored; keys that are due are visited after some events."""
+        """Return the eviction after scored messages; due keys are visited after some events."""
         plans, known = scored_by.plans.by_state_id, self._eviction
         if known is not None and (known.plans is not plans or known.events >= EVICTED_AFTER):
             known.end()
@@ -282,13 +282,13 @@ class Replica:
         return self._eviction
 
     def _settle(self) -> None:
-        """Forget how to undo what the job has come to in the same way, and what is too much."""
+        """Drop the records for undoing messages that the job has confirmed, and those beyond the limit."""
         complete = [batch for batch in self._begun if all(self.at.get(at, 0) >= end for at, end in batch.end.items())]
         while (
             complete and self._steps and all(complete[-1].has(one.place, one.offset) for one in self._steps[0].messages)
         ):
             self._dropped(self._steps.popleft())
-        # Should some of a step have to be done again, it is by what their batch is scored by.
+        # Messages of a step that are scored again use the rules of their batch.
         first = self._steps[0].messages if self._steps else ()
         while self._begun[: len(complete)] and not any(self._begun[0].has(one.place, one.offset) for one in first):
             self._begun.pop(0)
@@ -298,14 +298,14 @@ class Replica:
             self._forgotten |= {message.place: message.offset + 1 for message in step.messages}
 
     def _dropped(self, step: _Step) -> _Step:
-        """Return a step that is not among them any more."""
+        """Return a step after removing it from the unsettled ones."""
         self.unsettled -= len(step.messages)
         self._undo_bytes -= step.size_bytes
         return step
 
 
 def message_rows(messages: Sequence[TakenMessage], names: Callable[[str], str], schema: EventSchema) -> pa.RecordBatch:
-    """Return messages of one partition as a job's tasks get them."""
+    """Return messages of one partition in the form in which a job's tasks get them."""
     (partition, topic), size = messages[0].place, len(messages)
     columns: dict[str, pa.Array] = {
         RAW: pa.array([message.value for message in messages], pa.binary()),

@@ -1,7 +1,7 @@
-"""Scores calls: one thread takes in what comes from the topics, follows the job, and answers.
+"""Scores calls: one thread scores the messages of the topics, follows the job, and answers.
 
-Three others bring it what there is to do, through one queue: the reader of the topics, who follows the job's
-checkpoint, and who reads the job's state anew where that is needed.
+Three others send it work through one queue: one reads the topics, one follows the job's checkpoint, and one reads the
+job's state again when needed.
 """
 
 import asyncio
@@ -38,22 +38,21 @@ from buckets.serve.replica import CHECK, MOST_AT_ONCE, NeedsState, Replica, Scor
 from buckets.stores.store_path import StorePath
 
 LOOK_EVERY_S = 0.1
-STORE_EVERY_S = 2.0  # In an object store, which asks money for each look
+STORE_EVERY_S = 2.0  # In an object store, which charges for each request
 AGAIN_AFTER_S = 2.0
 REMEMBERED = 20_000
-"""So many of the latest answers are kept, for calls with the same id and for comparison with what the job will do."""
+"""The number of latest answers kept, for calls with the same id and for comparison with the job's results."""
 _BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)
-_WAITS_S = 60.0  # So long a call may wait to be seen in the topic; it has been answered by then
+_WAITS_S = 60.0  # How long a call may wait to appear in the topic; it has been answered by then
 _OTHERWISE = "the job has gone on otherwise; its state is read again"
-_GARBAGE = (20_000, 20, 100)  # Garbage is looked for seldom: all of it takes longer than many answers
+_GARBAGE = (20_000, 20, 100)  # Garbage is rarely collected: a full collection takes longer than many answers
 _SWITCH_S = 0.0002
-"""So soon a thread gives way to one that waits; for 5 ms, as it is in Python, calls would stand still while others are
-scored."""
-_FOLLOWED = 10_000  # So many batches of the job may pass while its state is read
+"""How soon a thread yields to a waiting one; with Python's 5 ms, calls would stall while others are scored."""
+_FOLLOWED = 10_000  # The most batches of the job while its state is read
 
 
 class NotNow(Exception):
-    """A call cannot be taken: `status` as in HTTP, and why, in one line."""
+    """A call cannot be accepted: `status` as in HTTP, and the reason in one line."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -76,7 +75,7 @@ class Call:
         self.future: asyncio.Future[CallAnswer] = self.loop.create_future()
 
     def fail(self, reason: str, status: int = 503) -> None:
-        """Answer that it cannot be taken."""
+        """Answer that it cannot be accepted."""
         if not self.future.done():
             self.future.set_exception(NotNow(status, reason))
 
@@ -90,12 +89,12 @@ class Service:
     """Answers calls about the payments of a job.
 
     Attributes:
-        counts: how many payments there were, by what became of them, and how many came out otherwise later.
+        counts: how many payments there were, by outcome, and how many results changed later.
         seconds: how long calls waited, by mode.
     """
 
     def __init__(self, job: Job, settings: ServeSettings, say: Callable[[str], None]) -> None:
-        """Do nothing yet; `say` is told a line when something is not well, or is again."""
+        """Do nothing yet; `say` gets a line when a problem begins or ends."""
         kafka, source = job.settings.kafka, job.settings.source
         assert kafka is not None
         self._job, self._settings, self._tell_line = job, settings, say
@@ -103,10 +102,10 @@ class Service:
         self.seconds = {mode: Histogram(_BOUNDS_S) for mode in ("score", "check")}
         self.fault: str | None = "the state of the job is being read"
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._topic = settings.topic or source.all_topics[0]  # to which payments are written
+        self._topic = settings.topic or source.all_topics[0]  # the topic for payments
         self._log = CallLog(kafka, source.all_topics, self._topic, self._on_messages)
         self._batches = JobBatches(job.checkpoint)
-        known = RegisteredSchemas(job.checkpoint)  # The job keeps those that are new
+        known = RegisteredSchemas(job.checkpoint)  # The job stores new ones
         ask = lru_cache(Registry(kafka.registry).schema) if kafka.registry is not None else lambda number: None
         messages = TopicMessages(
             source.format, source.envelope, source.decimals, lambda number: known(number) or ask(number)
@@ -116,7 +115,7 @@ class Service:
         self._reading, self._numbers, self._is_anew = 0, 0, True
         self._waiting: dict[int, Call] = {}
         self._asked: set[Call] = set()
-        # Of what was answered, in forms in which no garbage is looked for
+        # Of earlier answers, in types that the garbage collector ignores
         self._given: OrderedDict[tuple[Place, int], int] = OrderedDict()
         self._known: OrderedDict[tuple[str, str | None], bytes] = OrderedDict()
         self._followed: deque[JobBatch] = deque(maxlen=_FOLLOWED)
@@ -125,14 +124,14 @@ class Service:
         self._threads = [threading.Thread(target=work, name=name, daemon=True) for name, work in works.items()]
 
     def _say(self, line: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # A log that takes nothing must not end what answers
+        with contextlib.suppress(OSError, ValueError):  # A broken log must not end the service
             self._tell_line(line)
 
     def start(self) -> None:
-        """See that there is what is needed, and begin.
+        """Check the requirements, and start.
 
         Raises:
-            BucketsError: topics are missing, or payments could come to several partitions and nothing says which.
+            BucketsError: topics are missing, or several partitions are possible and nothing selects one.
         """
         own = [partition for partition, topic in self._log.partitions() if topic == self._topic]
         if len(own) > 1 and self._settings.key is None:
@@ -158,7 +157,7 @@ class Service:
             thread.join()
 
     def not_ready(self) -> str | None:
-        """Return why answers are not those of the job just now, in one line; None where they are."""
+        """Return why answers may differ from the job's at present, in one line; None if they do not."""
         if self._replica is None or self.fault is not None:
             return self.fault or "the state of the job is being read"
         if self._log.fault is not None:
@@ -169,12 +168,12 @@ class Service:
 
     @property
     def lag(self) -> int:
-        """How many messages of the topics are still to be taken in, as far as is known."""
+        """The known number of messages in the topics that are still to be scored."""
         at = {} if self._replica is None else self._replica.at
         return sum(max(end - at.get(place, 0), 0) for place, end in list(self._log.ends.items()))
 
     def status(self) -> dict[str, Any]:
-        """Return what metrics tell."""
+        """Return the data for metrics."""
         replica = self._replica
         return {
             "ready": int(self.not_ready() is None),
@@ -188,14 +187,14 @@ class Service:
         }
 
     def as_of(self) -> dict[str, int]:
-        """Return how far each partition has been taken in."""
+        """Return how far each partition has been scored."""
         at = {} if self._replica is None else dict(self._replica.at)
         return {f"{topic}[{partition}]": offset for (partition, topic), offset in sorted(at.items())}
 
     def score(self, values: Sequence[bytes], features: bool, key: str | None = None) -> list[Call]:
-        """Write payments to the topic; their calls are answered once they have been taken in.
+        """Write payments to the topic; their calls are answered once they have been scored.
 
-        `key` is that of their messages, where it is not the text of a field.
+        `key` is the key of their messages, if it is not the text of a field.
 
         Raises:
             NotNow: too many wait, or brokers do not answer; nothing was written.
@@ -205,7 +204,7 @@ class Service:
         return [self._written(call) for call in self._calls(values, features, key)]
 
     def check(self, values: Sequence[bytes], features: bool, key: str | None = None) -> list[Call]:
-        """Ask what would come out if payments came now, as `score` takes them; nothing is written, and nothing changes.
+        """Score payments as `score` would if they came now, without writing anything or changing state.
 
         Raises:
             NotNow: too many wait, or the state of the job is not there yet.
@@ -252,14 +251,14 @@ class Service:
         self._queue.put((reading, messages))
 
     def _run(self) -> None:
-        """Do what there is to do; what came in the meantime is done together."""
+        """Process the queue; work that arrived in the meantime is done together."""
         while not self._stopping.is_set():
             todo = [self._queue.get()]
             while len(todo) < MOST_AT_ONCE and not self._queue.empty():
                 todo.append(self._queue.get())
             try:
                 self._do([each for each in todo if each is not None])
-            except Exception as error:  # It must not end what answers, and what is half written must not be answered by
+            except Exception as error:  # It must not end the service, nor leave half-written state in use
                 self._replica = None
                 self._begin_anew(_line(error), todo)
 
@@ -279,13 +278,13 @@ class Service:
                 messages = []
                 try:
                     self._go_on(each)
-                except NeedsState:  # Until it is there, what is here goes on without a gap, and says that it is behind
+                except NeedsState:  # Until it arrives, scoring continues without a gap, and reports that it is behind
                     self._begin_anew(_OTHERWISE, [each])
         self._take(messages)
         self._check(checks)
 
     def _go_on(self, with_: JobBatch | Replica) -> None:
-        """Follow a batch of the job, or go on with a state of it that was read anew."""
+        """Follow a batch of the job, or continue from a state that was read again."""
         if isinstance(with_, Replica):
             self._replica, self._is_anew = with_, False
             self._reading = self._log.read_from(with_.at)
@@ -299,7 +298,7 @@ class Service:
         if isinstance(with_, Replica):
             self.fault = None
             gc.collect()
-            gc.freeze()  # What stays is not looked at for garbage
+            gc.freeze()  # Long-lived objects are exempt from garbage collection
 
     def _take(self, messages: Sequence[TakenMessage]) -> None:
         if messages and self._replica is not None:
@@ -307,7 +306,7 @@ class Service:
             self._tell(self._replica.take(messages, any(call.features for call in called if call is not None)))
 
     def _tell(self, scored: Iterator[ScoredMessages]) -> None:
-        """Answer calls whose payments have been scored, and compare what was scored again with what was said."""
+        """Answer the calls of scored payments, and compare results scored again with earlier answers."""
         for each in scored:
             now_ms, place = epoch_ms(), each.messages[0].place
             calls = {of.offset: call for of in each.messages if of.call and (call := self._waiting.pop(of.call, None))}
@@ -335,9 +334,9 @@ class Service:
                 kept.popitem(last=False)
 
     def _first(self, answer: CallAnswer) -> CallAnswer:
-        """Return the first answer about a payment that is a duplicate, while it is remembered.
+        """Return the first answer about a duplicate payment, while it is remembered.
 
-        Where it is one for some groups alone, and others raise an alert, it has an answer of its own.
+        A payment that is a duplicate only for some groups, while others raise an alert, gets its own answer.
         """
         is_repeated = answer.outcome == DUPLICATE and not (answer.alerts or answer.held)
         known = self._known.get((answer.event_id or "", answer.event_time)) if is_repeated else None
@@ -359,12 +358,12 @@ class Service:
                 for number, answer in found.items():
                     asked = replace(self._first(answer), partition=None, offset=None, as_of=self.as_of())
                     waiting[number].loop.call_soon_threadsafe(waiting[number].answer, asked)
-        except Exception as error:  # All is as it was before
+        except Exception as error:  # Everything was undone
             for call in waiting:
                 call.loop.call_soon_threadsafe(call.fail, _line(error))
 
     def _follow(self) -> None:
-        """Look for batches that the job has begun."""
+        """Poll for batches that the job has begun."""
         every_s, number, fault = LOOK_EVERY_S, None, ""
         if isinstance(self._job.checkpoint, StorePath):
             every_s = STORE_EVERY_S
@@ -387,19 +386,19 @@ class Service:
                     looked_s = time.monotonic()
                     if self._batches.are_others(number):
                         number, self._batches = None, JobBatches(self._job.checkpoint)
-                        self._followed.clear()  # Of another job they would be taken for batches of this one
+                        self._followed.clear()  # Those of another job would be taken for batches of this one
                         self._queue.put((self._reading, None))
                 fault = ""
-            except Exception as error:  # As where the job is started over in between
+            except Exception as error:  # For example if the job is restarted meanwhile
                 if _line(error) != fault:
                     fault = _line(error)
                     self._say(f"the job is not followed: {fault}")
                 self._stopping.wait(AGAIN_AFTER_S)
 
     def _forget_calls(self, after_s: float) -> None:
-        """Forget calls for which nobody waits, and whose payments have not been seen for so long.
+        """Forget calls without a waiting caller whose payments have not been seen for `after_s`.
 
-        As where they are in a state that was read anew, or where there is none yet.
+        This happens if a newly read state contains them, or there is no state yet.
         """
         long_ago_s = time.monotonic() - after_s
         for number, call in list(self._waiting.items()):
@@ -407,7 +406,7 @@ class Service:
                 self._waiting.pop(number, None)
 
     def _begin_anew(self, reason: str, left: Sequence[Any]) -> None:
-        """Have the state of the job read again; what was to be done may be left undone."""
+        """Request the state of the job again; pending work may be left undone."""
         self.fault = reason
         calls = [each for each in left if isinstance(each, Call)]
         self._asked.difference_update(calls)
@@ -420,12 +419,12 @@ class Service:
             self._needs_state.set()
 
     def _load(self) -> None:
-        """Read the state of the job each time that it is needed."""
+        """Read the state of the job each time it is requested."""
         while self._needs_state.wait() and not self._stopping.is_set():
             self._needs_state.clear()
             try:
                 replica = self._loaded()
-                _give_back_memory()  # In the thread that has taken it
+                _give_back_memory()  # In the thread that has allocated it
                 self._queue.put(replica)
             except Exception as error:
                 self.fault = _line(error)
@@ -450,9 +449,9 @@ class Service:
 
 
 def _give_back_memory() -> None:
-    """Give memory back to the system that reading a state has taken, and that allocators keep for later."""
+    """Return memory to the system that reading a state used and that allocators hold."""
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError):  # Of other libraries of C than Linux's usual one
+    with contextlib.suppress(OSError, AttributeError):  # With other C libraries than Linux's usual one
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 

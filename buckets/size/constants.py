@@ -1,4 +1,4 @@
-"""What a micro-batch does, and what that costs on one machine: constants that `bench/size.py` has fitted, in a file."""
+"""The work of a micro-batch, and its cost on one machine: constants in a file, fitted by `bench/size.py`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from buckets.size.workload import GROUP_BYTES, Grouping, Kept, Workload
 from buckets.validation import Checked
 from buckets.yaml_file import load_model
 
-FITTED = Path(__file__).with_name("constants.yaml")  # Those that come with the program
+FITTED = Path(__file__).with_name("constants.yaml")  # The constants shipped with the program
 _LARGEST = 1e15
 Cost = Annotated[float, Field(ge=0, le=_LARGEST, allow_inf_nan=False)]
 
 
 class PerTerm(Checked):
-    """A number for each term: how many a batch has of it, or what one costs, in us of CPU or in bytes."""
+    """A number for each term: its amount in a batch, or its unit cost in us of CPU or in bytes."""
 
     batches: Cost = Field(default=0.0, description="batches")
     tasks: Cost = Field(default=0.0, description="tasks of batches")
@@ -40,7 +40,7 @@ class PerTerm(Checked):
     pages: Cost = Field(default=0.0, description="pages of long timelines")
 
     def costs(self, each: "PerTerm") -> dict[str, float]:
-        """Return what all of each cost, of which one costs so much."""
+        """Return the cost of each term, given the unit costs."""
         return {name: amount * getattr(each, name) for name, amount in self}
 
 
@@ -49,16 +49,16 @@ TERMS = tuple(TERM_WORDS)
 
 
 class StoredBytes(Checked):
-    """What the state of a key takes, in bytes.
+    """The size of a key's state, in bytes.
 
     Attributes:
-        head: of each key, beside itself and its events.
-        cell: a single event, beside its id and its values.
+        head: overhead of each key, without the key itself and its events.
+        cell: a single event, without its id and its values.
         track: a value of a single event.
         bucket: a bucket of events.
-        bucket_track: what a bucket keeps of one track.
-        slot: a key in the schedule of eviction, beside itself.
-        entry: what an entry in memory takes beside its key and value.
+        bucket_track: one track of a bucket.
+        slot: a key in the eviction schedule, without the key itself.
+        entry: overhead of an entry in memory, without its key and value.
     """
 
     head: Cost
@@ -71,13 +71,13 @@ class StoredBytes(Checked):
 
 
 class MemoryBytes(Checked):
-    """What processes take, in bytes.
+    """The memory of processes, in bytes.
 
     Attributes:
         driver: the process that starts the job.
-        jvm: Java.
-        worker: a worker of Python, one for each core, beside what all of a machine share.
-        touch: of a batch, an event in a grouping.
+        jvm: the Java process.
+        worker: a Python worker, one per core, without memory shared on a machine.
+        touch: an event of a batch, per grouping.
     """
 
     driver: Cost
@@ -90,15 +90,15 @@ class Constants(Checked):
     """All constants of a machine.
 
     Attributes:
-        machine: on which they were fitted.
-        fitted: when, and by which command.
+        machine: the machine on which they were fitted.
+        fitted: when they were fitted, and by which command.
         python_us: CPU of the driver and the workers.
-        jvm_us: CPU of Java, without its compilers and without collecting garbage.
-        collector: what collecting garbage adds to that, as a share of it.
-        put_bytes: given to the state store, and so written into the checkpoint.
-        stored: what the state of a key takes.
-        memory: what processes take.
-        disk_bytes_s: what the disk has taken in a second.
+        jvm_us: CPU of Java, without its compilers and garbage collection.
+        collector: garbage collection, as a share of that.
+        put_bytes: bytes put into the state store, and so written to the checkpoint.
+        stored: the size of a key's state.
+        memory: the memory of processes.
+        disk_bytes_s: the disk's write rate, in bytes per second.
     """
 
     machine: dict[str, str | int | float | None]
@@ -125,27 +125,27 @@ KIBIBYTE = 1024
 
 @dataclass(frozen=True)
 class KeyBytes:
-    """What a key of a grouping takes."""
+    """The size of a key of a grouping."""
 
-    entry: float  # its key and its head, as a batch writes them
-    memory: float  # both with their place in memory, and its place in the schedule of eviction
-    state: float  # all that is kept of it
+    entry: float  # its key and head as written by a batch
+    memory: float  # both in memory, with its entry in the eviction schedule
+    state: float  # its whole state
 
 
 def different(keys: float, events: float) -> float:
-    """Return how many different ones of some equally likely keys there are among some events."""
+    """Return the expected number of distinct keys, out of equally likely ones, among some events."""
     if keys <= 1 or events <= 1:  # one event at most: as many keys as events
         return min(keys, events)
     return -keys * expm1(events * log1p(-1 / keys))
 
 
 def is_paged(kept: Kept) -> bool:
-    """Return whether timelines are so long that part of them lies in pages of the store."""
+    """Return whether timelines are so long that parts of them are in pages of the store."""
     return kept.raw + kept.buckets > HEAD_CELLS + PAGE_CELLS
 
 
 def key_bytes(grouping: Grouping, kept: Kept, text_bytes: int, stored: StoredBytes) -> KeyBytes:
-    """Return what a key of a grouping takes."""
+    """Return the size of a key of a grouping."""
     key = GROUP_BYTES + grouping.fields * (text_bytes + 1)
     cell = stored.cell + text_bytes + grouping.tracks * stored.track
     bucket = stored.bucket + grouping.tracks * stored.bucket_track
@@ -158,18 +158,18 @@ def key_bytes(grouping: Grouping, kept: Kept, text_bytes: int, stored: StoredByt
 
 @dataclass(frozen=True)
 class State:
-    """What the state of a workload takes."""
+    """The size of a workload's state."""
 
-    kept: tuple[Kept, ...]  # of each grouping, what its timelines hold
-    keys: tuple[KeyBytes, ...]  # of each grouping, what a key takes
+    kept: tuple[Kept, ...]  # by grouping, the contents of its timelines
+    keys: tuple[KeyBytes, ...]  # by grouping, the size of a key
     # of each grouping, the share of its keys that are in log and cache, or are known to have no timeline; all of them
     # while nothing has left the log, since it is known then that there is no other
     remembered: tuple[float, ...]
-    logged: tuple[float, ...]  # of each grouping, the share of its keys that are in the log
+    logged: tuple[float, ...]  # by grouping, the share of its keys in the log
 
     @classmethod
     def of(cls, workload: Workload, stored: StoredBytes, kept: Sequence[Kept]) -> "State":
-        """Return the state of a workload whose timelines hold so much."""
+        """Return the state of a workload with these contents of timelines."""
         keys = tuple(
             key_bytes(grouping, held, workload.text_bytes, stored)
             for grouping, held in zip(workload.groupings, kept, strict=True)
@@ -189,17 +189,17 @@ class State:
 
     @property
     def state_bytes(self) -> float:
-        """All of it, before anything is compressed."""
+        """The whole state, before compression."""
         return sum(held.keys * each.state for held, each in zip(self.kept, self.keys, strict=True))
 
     @property
     def memory_bytes(self) -> float:
-        """What all of its keys take if all are in memory."""
+        """The size of all its keys if they are all in memory."""
         return sum(held.keys * each.memory for held, each in zip(self.kept, self.keys, strict=True))
 
 
 def batch_amounts(workload: Workload, state: State, rows: float) -> PerTerm:
-    """Return what a batch of so many events does."""
+    """Return the amounts of work of a batch of `rows` events."""
     groupings = workload.groupings
     keys = [different(grouping.keys, rows) for grouping in groupings]
     cells = [different(workload.shards, each) for each in keys]

@@ -1,8 +1,8 @@
-"""What a workload needs, by the constants of a machine: cores, memory, state, traffic, delay, and what breaks first.
+"""The needs of a workload, by the constants of a machine: cores, memory, state, traffic, delay, and the first limit.
 
-A batch takes what the driver and Java do one thing after the other, and the rest of its work divided among the tasks.
-A job that begins a batch as soon as the last one has ended has batches as large as what comes during one of them;
-where that would grow for ever, it does not keep up.
+The duration of a batch is the sequential work of the driver and Java, plus the rest of its work divided among the
+tasks. If each batch begins when the last one has ended, its size is the number of events that arrive during a batch; if
+that would grow without bound, the job does not keep up.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from math import floor, log10
 from buckets.size.constants import PAGE_CELLS, TERMS, Constants, PerTerm, State, batch_amounts
 from buckets.size.workload import Workload
 
-SPARE = 0.7  # The share of a core's time that is planned for; the rest is for bursts and for starting again
+SPARE = 0.7  # The planned share of a core's time; the rest is for bursts and restarts
 EVEN = 0.88
-"""The share of the tasks' time that is used, since keys differ in how busy they are; measured with eight tasks."""
-LONGEST_BATCH_S = 10.0  # Of a job that does not keep up and whose batches nothing bounds
-IN_A_ROW = "batches"  # The term of what the driver does of a batch, one thing after the other
+"""The share of the tasks' time that is used, since some keys are busier than others; measured with eight tasks."""
+LONGEST_BATCH_S = 10.0  # For a job that does not keep up and has unbounded batches
+IN_A_ROW = "batches"  # The term of the driver's sequential work on a batch
 _US = 1e6
 _ROUNDS = 200
 _ROUNDED = 1e-6
@@ -27,13 +27,13 @@ class Batch:
     """A micro-batch."""
 
     rows: float  # its events
-    amounts: PerTerm  # what it does
+    amounts: PerTerm  # its amounts of work
     python_us: dict[str, float]  # CPU of Python by term
     jvm_us: dict[str, float]  # CPU of Java by term
 
     @classmethod
     def of(cls, rows: float, amounts: PerTerm, constants: Constants) -> "Batch":
-        """Return what a batch costs that does so much."""
+        """Return a batch with the costs of these amounts of work."""
         work = amounts.costs(constants.jvm_us)
         jvm_us = {name: cost * (1 + constants.collector) for name, cost in work.items()}
         return cls(rows, amounts, amounts.costs(constants.python_us), jvm_us)
@@ -50,89 +50,89 @@ class Batch:
 
     @property
     def in_a_row_s(self) -> float:
-        """How long it takes at least, whatever the cores."""
+        """The minimal duration, with any number of cores."""
         return self.cpu_us[IN_A_ROW] / _US
 
     def duration_s(self, slots: float) -> float:
-        """Return how long it takes with so many tasks at once."""
+        """Return its duration with so many concurrent tasks."""
         return self.in_a_row_s + (self.cpu_s - self.in_a_row_s) / slots
 
 
 @dataclass(frozen=True)
 class Item:
-    """An item of the bill."""
+    """An item of the CPU bill."""
 
-    name: str  # what is paid for, a term
-    count_s: float  # how many of it in a second
-    each_us: float  # what one costs
-    cores: float  # what all cost
+    name: str  # the term that is paid for
+    count_s: float  # its amount per second
+    each_us: float  # its unit cost
+    cores: float  # its total cost
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """A bound, and how much of it is needed."""
+    """A limit, and how much of it is needed."""
 
-    name: str  # what is bounded, such as cores or memory
+    name: str  # the limited resource, such as cores or memory
     needed: float  # how much
-    there: float  # how much there is
-    by: str = ""  # the constant that has the largest part in what is needed; empty where none has
+    there: float  # the available amount
+    by: str = ""  # the constant with the largest share of the need; empty without one
 
     @property
     def used(self) -> float:
-        """The share that is needed; above 1 the bound is passed."""
+        """The needed share; above 1 the limit is exceeded."""
         return self.needed / self.there
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a workload needs."""
+    """The needs of a workload."""
 
-    workload: Workload  # what was asked
-    constants: Constants  # of the machine
-    state: State  # what its state takes
-    batch: Batch  # a micro-batch as it comes
-    largest: Batch  # one of as many events as a batch takes at most, with which the stream costs least
+    workload: Workload  # the workload asked about
+    constants: Constants  # the machine's constants
+    state: State  # the size of its state
+    batch: Batch  # a typical micro-batch
+    largest: Batch  # a batch of the greatest size, with the least cost per event
 
     @property
     def period_s(self) -> float:
-        """How often a batch begins, if all of the stream is scored."""
+        """The interval between batches, if the whole stream is scored."""
         return self.batch.rows / self.workload.rate
 
     @property
     def keeps_up(self) -> bool:
-        """Whether a batch ends before the next one is due, and takes all that has come."""
+        """Whether a batch ends before the next one is due, and covers all arrivals."""
         workload = self.workload
         is_whole = workload.most_rows is None or workload.rate * workload.interval_s <= workload.most_rows
         return is_whole and self.duration_s <= self.period_s * (1 + _ROUNDED)
 
     @property
     def duration_s(self) -> float:
-        """How long a batch takes."""
+        """The duration of a batch."""
         return self.batch.duration_s(slots_of(self.workload))
 
     @property
     def delay_s(self) -> float:
-        """How long an event waits on average until it is decided: half of a period, and its own batch."""
+        """The average delay until an event is decided: half a period, and its own batch."""
         return self.period_s / 2 + self.duration_s
 
     @property
     def python_cores(self) -> float:
-        """Cores that Python keeps busy."""
+        """The cores that Python keeps busy."""
         return sum(self.batch.python_us.values()) / _US / self.period_s
 
     @property
     def jvm_cores(self) -> float:
-        """Cores that Java keeps busy."""
+        """The cores that Java keeps busy."""
         return sum(self.batch.jvm_us.values()) / _US / self.period_s
 
     @property
     def cores(self) -> float:
-        """Cores that are needed to keep up, with what is to spare."""
+        """The cores needed to keep up, including a reserve."""
         return self.largest.cpu_s * self.workload.rate / self.largest.rows / SPARE
 
     @property
     def bill(self) -> list[Item]:
-        """What the CPU goes into, the largest first."""
+        """The uses of CPU, the largest first."""
         costs, amounts = self.batch.cpu_us, self.batch.amounts
         items = [
             Item(name, count / self.period_s, costs[name] / count, costs[name] / _US / self.period_s)
@@ -143,45 +143,45 @@ class Forecast:
 
     @property
     def put_bytes_s(self) -> float:
-        """Bytes a second that the state store is given, and so are written into the checkpoint, before compression."""
+        """The bytes per second put into the state store, and so written to the checkpoint, before compression."""
         return sum(self.batch.amounts.costs(self.constants.put_bytes).values()) / self.period_s
 
     @property
     def living_keys(self) -> float:
-        """Keys that have an event within the horizon, of all groupings together."""
+        """The number of keys with an event within the horizon, over all groupings."""
         return sum(held.keys for held in self.state.kept)
 
     @property
     def remembered(self) -> float:
-        """The share of the keys of a batch that are not cold."""
+        """The share of a batch's keys that are not cold."""
         return 1 - self.batch.amounts.cold / self.batch.amounts.keys
 
     @property
     def known_bytes(self) -> float:
-        """What is remembered of keys, in memory."""
+        """The memory for keys that are remembered."""
         return min(self.state.memory_bytes, self.workload.log_bytes + self.workload.cache_bytes)
 
     @property
     def memory_bytes(self) -> float:
-        """What all processes take."""
+        """The memory of all processes."""
         memory, cluster = self.constants.memory, self.workload.cluster
         machines = cluster.machines * memory.jvm + cluster.cores * memory.worker
         return memory.driver + machines + self.batch.amounts.touches * memory.touch + self.known_bytes
 
     @cached_property
     def limits(self) -> list[Capacity]:
-        """All bounds, that which is met first before the others."""
+        """All limits, the one reached first at the beginning."""
         return sorted(_limits(self), key=lambda limit: -limit.used)
 
 
 def slots_of(workload: Workload) -> float:
-    """Return how many tasks work at once, as many whole ones as their unevenness leaves."""
+    """Return the number of tasks that effectively run at once, in whole ones, given their unevenness."""
     slots = min(workload.tasks, workload.cluster.cores)
     return slots * EVEN if slots > 1 else 1.0
 
 
 def forecast(workload: Workload, constants: Constants) -> Forecast:
-    """Return what a workload needs once its timelines are as long as they get."""
+    """Return the needs of a workload once its timelines have reached their full length."""
     kept = [grouping.kept(workload.rate) for grouping in workload.groupings]
     state = State.of(workload, constants.stored, kept)
     most = workload.rate * (workload.interval_s or LONGEST_BATCH_S)
@@ -192,15 +192,15 @@ def forecast(workload: Workload, constants: Constants) -> Forecast:
 
 
 def batch_of(workload: Workload, constants: Constants, state: State, rows: float) -> Batch:
-    """Return a batch of so many events."""
+    """Return a batch of `rows` events."""
     return Batch.of(rows, batch_amounts(workload, state, rows), constants)
 
 
 def _settled(workload: Workload, constants: Constants, state: State, most: float) -> float:
-    """Return how many events come while a batch of as many takes its time; the most where that never settles.
+    """Return the batch size that equals the number of events arriving during the batch; `most` if there is none.
 
-    The time of a batch grows less than its events do, so where batches as large as can be do not keep up none do, and
-    else the least that keep up are found by halving.
+    The duration grows more slowly than the number of events. So if the largest batches do not keep up, none do;
+    otherwise bisection finds the smallest that do.
     """
     slots = slots_of(workload)
 
@@ -271,7 +271,7 @@ LIMITS = {
         "group by a field, since one key is scored by one core at a time",
     ),
 }
-"""What each bound is in words, and what helps where it is passed."""
+"""The wording of each limit, and the remedy if it is exceeded."""
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 

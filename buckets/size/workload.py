@@ -1,4 +1,4 @@
-"""The workload of a job: its groupings with their keys, how many events come, and what there is to score them with."""
+"""The workload of a job: its groupings with their keys, its rate of events, and the cluster that scores them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ _FORM = re.compile(r"(\d{1,16}(?:\.\d{1,9})?) ?([a-z]?)", re.ASCII | re.IGNORECA
 
 
 def parse_number(text: str) -> float:
-    """Read a number of things, such as `50M`, above 0 and up to a million millions; ValueError for any other."""
+    """Parse a count such as `50M`, above 0 and up to 10**12; ValueError for others."""
     match = _FORM.fullmatch(text.strip())
     unit = None if match is None else UNITS.get(match[2].lower())
     if match is None or unit is None:
@@ -38,17 +38,17 @@ def parse_number(text: str) -> float:
 
 
 Keys = Mapping[frozenset[str], float]
-"""How many different keys groupings have, by their fields; without any: all others."""
+"""The number of different keys of groupings, by fields; without fields: of all others."""
 
 
 def keys_of(counts: Keys, fields: Iterable[str]) -> float | None:
-    """Return the keys of a grouping; None where nothing says how many."""
+    """Return the number of keys of a grouping; None if unknown."""
     named = frozenset(fields)
     return counts.get(named, counts.get(frozenset())) if named else 1.0
 
 
 def parse_keys(texts: Iterable[str]) -> Keys:
-    """Read the values of `--keys`: a number for all groupings, `FIELD=NUMBER` or `FIELD,FIELD=NUMBER` for one."""
+    """Parse the values of `--keys`: a number for all groupings, `FIELD=NUMBER` or `FIELD,FIELD=NUMBER` for one."""
     counts: dict[frozenset[str], float] = {}
     for text in texts:
         names, mark, number = text.rpartition("=")
@@ -66,12 +66,12 @@ def parse_keys(texts: Iterable[str]) -> Keys:
     return counts
 
 
-GROUP_BYTES = 8  # The identity of a group, with which each of its keys begins in the state
+GROUP_BYTES = 8  # The group identity at the beginning of each of its keys in the state
 
 
 @dataclass(frozen=True)
 class Width:
-    """How far back events lie in buckets of one width."""
+    """The range of ages of events in buckets of one width."""
 
     from_ms: int  # age at which they begin
     to_ms: int  # age at which they end
@@ -80,19 +80,19 @@ class Width:
 
 @dataclass(frozen=True)
 class Grouping:
-    """A group of rules. Its keys are taken to be alike: each is as likely as any other in every event."""
+    """A group of rules. All its keys are assumed to be equally likely in every event."""
 
-    name: str  # in words
+    name: str  # a description
     fields: int  # how many fields it groups by
     keys: float  # how many different keys there are
     tracks: int  # columns of its timelines beside the count
-    features: int  # what is computed at each event: limits of rules in the short form, and parts of features
+    features: int  # computations per event: limits of rules in the short form, and parts of features
     horizon_ms: int  # how far back its timelines reach
     tail_ms: int  # how far back events are kept raw; at most the horizon
     widths: tuple[Width, ...] = ()  # of the buckets behind that
 
     def kept(self, rate: float) -> "Kept":
-        """Return what its timelines hold once the stream has come for a horizon, at so many events a second."""
+        """Return the contents of its timelines after a horizon of events at this rate, per second."""
         of_key = rate / self.keys / SECOND_MS
         living = -expm1(-of_key * self.horizon_ms)
         keys = self.keys * living
@@ -107,7 +107,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the timelines of a grouping hold."""
+    """The contents of a grouping's timelines."""
 
     keys: float  # that have an event within the horizon
     raw: float  # single events of such a key
@@ -116,7 +116,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What there is to score with."""
+    """The resources for scoring."""
 
     cores: int  # of all machines that score
     machines: int = 1  # how many processes of Java score, each with workers of Python
@@ -125,7 +125,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Workload:
-    """A job and what comes to it."""
+    """A job and its stream of events."""
 
     groupings: tuple[Grouping, ...]  # its groups
     event_fields: int  # how many fields of events rules name
@@ -147,13 +147,13 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(0*[1-9]\d*) *, *(0*[1-9]\d*) *, 
 _SPARK_SIZE = re.compile(r"(\d{1,12})([bkmgt]?)b?", re.IGNORECASE)
 _SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _LEAST_BESIDES_BYTES = 384 << 20
-"""What Spark asks a cluster for beside an executor's heap where nothing is said: a tenth of that, and this at least."""
+"""The minimum that Spark requests besides an executor's heap by default, which is a tenth of the heap."""
 IN_COLUMNS = ("parquet", "delta")  # Kinds of sources whose events come in columns
 
 
 @dataclass(frozen=True)
 class SizeQuestion:
-    """What a person says of a job beside its configuration."""
+    """A person's inputs besides a job's configuration."""
 
     rate: float  # events a second
     keys: Keys  # of each grouping
@@ -163,7 +163,7 @@ class SizeQuestion:
 
 
 def rule_set_of(job: Job) -> RuleSet:
-    """Return the rules of a configuration as a job lays them out; at least one has to keep a window."""
+    """Return the rule set of a configuration; at least one rule has to keep a window."""
     settings = job.settings
     if settings.rules.path is None:
         message = (
@@ -212,7 +212,7 @@ def workload_of(job: Job, asked: SizeQuestion) -> Workload:
 
 
 def notes_of(job: Job) -> list[str]:
-    """Return what of a job the numbers do not have."""
+    """Return remarks on parts of a job that the numbers do not cover."""
     groups = _groups(rule_set_of(job))
     spanning = {rule.rule_id for group in groups for rule in group.spanning_rules}
     on_alerts = [rule for rule in job.rules if (rule.on == "alerts" or rule.asks_alerts) and rule.is_in_force]
@@ -246,7 +246,7 @@ def notes_of(job: Job) -> list[str]:
 
 
 def cluster_of(spark: Mapping[str, str | int | bool], asked: SizeQuestion) -> Cluster:
-    """Return what a job has to score with, by its settings of Spark."""
+    """Return the resources of a job from its Spark settings."""
     master = str(spark.get("spark.master", "local[*]"))
     if (local := _LOCAL.fullmatch(master)) is not None:
         cores = int(local[1]) if local[1] and local[1].isdigit() else asked.machine.cores if local[1] else 1
@@ -269,7 +269,7 @@ def cluster_of(spark: Mapping[str, str | int | bool], asked: SizeQuestion) -> Cl
 
 
 def _executors_bytes(spark: Mapping[str, str | int | bool], machines: int) -> int | None:
-    """Return the memory of all executors; None where the settings do not say it."""
+    """Return the memory of all executors; None if the settings do not give it."""
     heap = _SPARK_SIZE.fullmatch(str(spark.get("spark.executor.memory", "")))
     if heap is None:
         return None

@@ -1,1 +1,1 @@
-"""What people have found about alerts: fraud, legitimate or unclear; and what follows for rules."""
+"""People's verdicts on alerts (fraud, legitimate or unclear), and what follows for rules."""

@@ -1,8 +1,7 @@
-"""Confirmed fraud: events that people, or a table of cases, say were fraud, whether or not a rule fired on them.
+"""Confirmed fraud: events that were fraud by a verdict or a table of cases, whether or not a rule fired on them.
 
-What is known of such an event (its time, amount and fields) is taken from the archive, where there is one, then from
-an alert on it, then from the table of fraud, then from what was said with the verdict. Verdicts are completed from the
-alerts and events that they are about.
+The time, amount and fields of such an event are taken from the archive, if there is one, then from an alert on it, then
+from the table of fraud, then from its verdict. Verdicts are completed from their alerts and events.
 """
 
 import json
@@ -32,7 +31,7 @@ from buckets.verdicts.verdict_table import load_verdicts, verdict_table
 EVENT_ID, EVENT_IDS, AMOUNT = "event_id", "event_ids", "amount"
 VERDICT, MADE_AT, _FRAUD = "verdict", "made_at", "fraud"
 FraudRows = Mapping[str, tuple[int, Mapping[str, Any]]]
-"""By the id of an event that was fraud, the number of the last row about it, from 1, and its columns."""
+"""By the id of a fraud event, the number of the last row about it, from 1, and its columns."""
 _KINDS = "a .csv, .jsonl or .parquet file, or a Delta table"
 
 
@@ -43,9 +42,9 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> FraudRows:
 
 
 def fraud_rows(rows: list[dict[str, Any]], origin: str, schema: EventSchema) -> FraudRows:
-    """Return the events that the rows of a table say were fraud.
+    """Return the fraud events in the rows of a table.
 
-    It may have the event schema's name for the id. A row about a whole case has no columns about its events.
+    The id may have the event schema's name for it. A row about a whole case has no columns for its events.
     """
     if rows and all(row.get(MADE_AT) is not None for row in rows):
         rows.sort(key=lambda row: row[MADE_AT])
@@ -94,7 +93,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield rows as texts: an id of digits keeps its zeros."""
+    """Yield rows as texts, so that ids of digits keep their zeros."""
     header = pyarrow.csv.open_csv(as_input(path)).schema.names
     texts = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]
@@ -114,11 +113,11 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 Amounts = Mapping[str, Decimal | None]
-"""By the id of an event that was fraud, how much money it was; None where that is not written."""
+"""By the id of a fraud event, its amount; None if unknown."""
 
 
 def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
-    """Check confirmed fraud that a program gives: by id numbers, or texts, or floats as their shortest text."""
+    """Check confirmed fraud from a program: amounts by id, as numbers, texts, or floats as their shortest text."""
     if not isinstance(fraud, Mapping):
         message = f"fraud: must be amounts by id, as a dict, not {type(fraud).__name__}; None is an amount as well"
         raise BucketsError(message)
@@ -137,7 +136,7 @@ def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
 
 
 def fraud_amounts(rows: FraudRows, origin: str, measure: str | None) -> Amounts:
-    """Return the amounts of confirmed fraud, which may stand in the column of the measure; of `origin` say messages."""
+    """Return the amounts of confirmed fraud, also from the column of the measure; messages name `origin`."""
     amounts: dict[str, Decimal | None] = {}
     for event_id, (number, row) in rows.items():
         named = (row[name] for name in (AMOUNT, measure) if name is not None and row.get(name) is not None)
@@ -152,13 +151,13 @@ def fraud_amounts(rows: FraudRows, origin: str, measure: str | None) -> Amounts:
 
 
 def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -> Amounts:
-    """Read confirmed fraud from what `read_fraud_rows` reads."""
+    """Read confirmed fraud from the formats of `read_fraud_rows`."""
     return fraud_amounts(read_fraud_rows(path, schema), f"fraud {path}", measure)
 
 
 @dataclass(frozen=True)
 class Fraud:
-    """An event that was fraud, and what is known of it."""
+    """A fraudulent event, with its known data."""
 
     event_id: str  # its id
     event_time_ms: int | None = None  # when it happened, in ms since the epoch
@@ -167,15 +166,15 @@ class Fraud:
 
     @staticmethod
     def of(event_id: str, time_ms: int | None, fields: Mapping[str, Any], measure: str | None) -> "Fraud":
-        """Make one of an event, whose amount is that of a measure."""
+        """Make one from an event, with a measure as its amount."""
         amount = None if measure is None else finite_decimal(fields.get(measure))
         return Fraud(event_id, time_ms, amount, {name: value for name, value in fields.items() if value is not None})
 
 
 def read_fraud_table(path: Path, schema: EventSchema, measure: str | None) -> list[Fraud]:
-    """Read a table of confirmed fraud from elsewhere: charge-backs, or closed cases, a row for each event.
+    """Read an external table of confirmed fraud, such as charge-backs or closed cases, with a row per event.
 
-    Time, measures and attributes are taken by their names where they are there, and `amount`; amounts are those of
+    Time, measures and attributes are read from columns of their names, if present, and `amount` too, in the form of
     `measure`.
     """
     frauds = []
@@ -209,7 +208,7 @@ class RecordedAlert:
 
 
 def recorded_alerts(folder: Path, wanted: Selection = ALL) -> Iterator[RecordedAlert]:
-    """Yield alerts of a job, each id once; keeps all their ids in memory."""
+    """Yield alerts of a job, each id once; keeps all ids in memory."""
     seen: set[str] = set()
     for output in ALERT_OUTPUTS:
         for row in output_rows(folder, output, _COLUMNS, wanted, _OPTIONAL):
@@ -219,13 +218,13 @@ def recorded_alerts(folder: Path, wanted: Selection = ALL) -> Iterator[RecordedA
 
 
 def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedAlert]:
-    """Return those of some alerts that a job has recorded, by their ids."""
+    """Return those of the alerts that a job has recorded, by id."""
     alerts = recorded_alerts(folder, Selection({"alert_id": alert_ids})) if alert_ids else ()
     return {alert.alert_id: alert for alert in alerts}
 
 
 def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Return those of some events that have alerts: by id the time in ms, and the fields as the alert has them."""
+    """Return the events that have alerts: by id the time in ms, and the fields recorded with the alert."""
     events: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for output in ALERT_OUTPUTS if event_ids else ():
         wanted = Selection({"event_id": event_ids})
@@ -235,7 +234,7 @@ def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[
 
 
 FindEvents = Callable[[Collection[str]], Mapping[str, tuple[int, Mapping[str, Any]]]]
-"""Looks for events by their ids: gives those that it knows, with the time in ms and the fields."""
+"""Looks events up by id: returns the known ones, with the time in ms and the fields."""
 
 
 def confirmed_fraud(
@@ -245,10 +244,10 @@ def confirmed_fraud(
     find_events: FindEvents | None = None,
     verdicts: Findings | None = None,
 ) -> dict[str, Fraud]:
-    """Return by id the events that were fraud by the verdicts of a job, or by a table of cases; see `read_fraud_table`.
+    """Return by id the fraudulent events by a job's verdicts or by a table of cases; see `read_fraud_table`.
 
-    Amounts are those of `measure`, or of the first one. Events are looked for in the archive with `find_events`.
-    `verdicts` are those that count, where they have been read.
+    Amounts are those of `measure`, or of the first measure. `find_events` looks events up in the archive. `verdicts`
+    are the ones that count, if already read.
     """
     verdicts = findings(job_verdicts(job)) if verdicts is None else verdicts
     measure = measure or next(iter(job.event_schema.measures), None)
@@ -268,7 +267,7 @@ def confirmed_fraud(
     ]
     frauds: dict[str, Fraud] = {}
     for fraud in chain.from_iterable(sources):
-        # What an earlier source knows counts.
+        # Earlier sources take precedence.
         known = frauds.get(fraud.event_id, fraud)
         frauds[fraud.event_id] = Fraud(
             fraud.event_id,
@@ -280,7 +279,7 @@ def confirmed_fraud(
 
 
 def job_verdicts(job: Job) -> list[Verdict]:
-    """Read all verdicts of a job, oldest first; where one names its alert alone, the event of the alert is added."""
+    """Read all verdicts of a job, oldest first; one that names only its alert gets the alert's event."""
     verdicts = load_verdicts(verdict_table(job))
     lacking = {verdict.alert_id for verdict in verdicts if verdict.event_id is None and verdict.alert_id is not None}
     known = find_alerts(results_folder(job), lacking) if lacking else {}
@@ -295,10 +294,10 @@ def job_verdicts(job: Job) -> list[Verdict]:
 def complete(
     verdicts: Sequence[Verdict], folder: Path, find_events: FindEvents | None = None, is_checked: bool = True
 ) -> tuple[list[Verdict], dict[int, str]]:
-    """Copy rule, event and key of each alert, and the time of each event, into the verdicts on them.
+    """Copy rule, event and key of alerts, and times of events, into the verdicts on them.
 
-    Returns the verdicts, and what is wrong with some of them, by index: that what they are about is not known, where
-    that is checked. Without `find_events`, which looks in the archive, any event is taken as it is named.
+    Return the verdicts, and by index the faults of those about something unknown, if that is checked. Without
+    `find_events`, which looks in the archive, any named event is accepted.
     """
     alerts = find_alerts(folder, {verdict.alert_id for verdict in verdicts if verdict.alert_id is not None})
     events = {verdict.event_id for verdict in verdicts if verdict.alert_id is None and verdict.event_id is not None}

@@ -1,4 +1,4 @@
-"""How good rules are, by what people have found: counted in one pass over the alerts of a job.
+"""How good rules are by people's verdicts, counted in one pass over the alerts of a job.
 
 What each number is:
 
@@ -43,10 +43,10 @@ class RuleQuality:
     rule_id: str  # the rule
     state: str | None  # its state now; None of a rule that is gone
     alerts: int  # how many came out
-    shadow_alerts: int  # how many came out on trial; all that follows counts both
+    shadow_alerts: int  # how many were raised on trial; all counts below include both
     held_alerts: int  # how many a policy held back; they count nowhere else
     verdicts: Mapping[str, int]  # how many alerts have each verdict
-    by_event: int  # how many of these have it from their event alone
+    by_event: int  # how many of these have only a verdict on their event
     frauds: int  # how many frauds are confirmed at all
     caught: int  # at how many of their events the rule fired
     caught_alone: int  # at how many of these no other rule in force did
@@ -60,28 +60,28 @@ class RuleQuality:
 
     @property
     def judged(self) -> int:
-        """Return how many alerts turned out to be fraud or legitimate."""
+        """Return the number of alerts found to be fraud or legitimate."""
         return self.verdicts["fraud"] + self.verdicts["legitimate"]
 
     @property
     def fraud_of_judged(self) -> ShareInterval | None:
-        """Return the share of fraud among these; None without any."""
+        """Return the share of fraud among these; None if there are none."""
         return wilson(self.verdicts["fraud"], self.judged)
 
     @property
     def false_positives(self) -> float | None:
-        """Return the share of legitimate ones among these; None without any."""
+        """Return the share of legitimate alerts among these; None if there are none."""
         return self.verdicts["legitimate"] / self.judged if self.judged else None
 
     @property
     def caught_of_confirmed(self) -> ShareInterval | None:
-        """Return the share of confirmed frauds that were caught; None where none is confirmed."""
+        """Return the share of confirmed frauds that were caught; None if none is confirmed."""
         return wilson(self.caught, self.frauds)
 
 
 @dataclass
 class _Tally:
-    """What has been counted of a rule so far."""
+    """The counts of a rule so far."""
 
     outputs: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -99,10 +99,10 @@ def quality(
     frauds: Mapping[str, Fraud],
     rules: Mapping[str, str],
 ) -> list[RuleQuality]:
-    """Return how good each rule is, by rule id. Cost: O(alerts), with memory for what was fraud.
+    """Return the quality of each rule, by id. Cost: O(alerts), with memory for frauds.
 
-    Alerts are those of all rules, each id once; frauds come by event id, and states of the rules that are there now by
-    id: these are in the result with alerts or without.
+    Alerts are those of all rules, without repeated ids; frauds are given by event id, and the states of current rules
+    by id: these are in the result even without alerts.
     """
     tallies = {rule_id: _Tally() for rule_id in rules}
     first_frauds: dict[_Grouping, dict[_Key, int]] = {}
@@ -163,7 +163,7 @@ def quality(
 
 
 def _first_frauds(grouping: _Grouping, frauds: Iterable[Fraud]) -> dict[_Key, int]:
-    """Return when each key of a grouping had its first fraud, of those confirmed whose time and fields are known."""
+    """Return when each key of a grouping had its first fraud, from those with known time and fields."""
     first: dict[_Key, int] = {}
     for fraud in frauds:
         if fraud.event_time_ms is not None and all(fraud.fields.get(name) is not None for name in grouping):
@@ -173,7 +173,7 @@ def _first_frauds(grouping: _Grouping, frauds: Iterable[Fraud]) -> dict[_Key, in
 
 
 def _key_of(fields: Mapping[str, Any]) -> _Key:
-    """Return a key by the names of its fields, the same for typed values and for those read from a file of text."""
+    """Return a key by field name, the same for typed values and for those read from a text file."""
     texts = ((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in fields.items())
     return tuple(sorted(texts))
 
@@ -183,7 +183,7 @@ What = Literal["keep", "tune", "retire", "not enough verdicts"]
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What the advice goes by."""
+    """The thresholds for advice."""
 
     verdicts: int = 20  # how many alerts must have turned out to be fraud or legitimate
     keep: float = 0.3  # a rule whose precision is at least this, with 95 % confidence, is kept
@@ -199,7 +199,7 @@ class Advice:
 
 
 def advise(rule: RuleQuality, thresholds: Thresholds) -> Advice:
-    """Return what to do with a rule."""
+    """Return advice on a rule."""
     precision, judged, fired = rule.fraud_of_judged, rule.judged, rule.alerts + rule.shadow_alerts
     if precision is None or judged < thresholds.verdicts:
         known = f"{judged:,} of {fired:,} alerts are fraud or legitimate" if fired else "it has no alerts"
@@ -251,10 +251,10 @@ def quality_report(
     measure: str | None = None,
     find_events: FindEvents | None = None,
 ) -> QualityReport:
-    """Return how good the rules of a job are, by alerts and frauds of some event times.
+    """Return the quality of a job's rules, from alerts and frauds within some event times.
 
     `fraud` is a table of further confirmed frauds, see `read_fraud_table`; amounts are those of `measure`, or of the
-    first one. Events are looked for in the archive with `find_events`.
+    first measure. `find_events` looks events up in the archive.
     """
     folder = results_folder(job)
     if not has_alerts(folder):

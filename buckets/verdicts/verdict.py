@@ -1,4 +1,4 @@
-"""A verdict: what a person has found about an alert, or about an event that raised none, and what counts of many."""
+"""A verdict: a person's finding about an alert, or an event without one; and which of several verdicts counts."""
 
 import contextlib
 import csv
@@ -48,16 +48,16 @@ class Verdict:
 
     @property
     def subject(self) -> tuple[str | None, str | None]:
-        """Return what it is about: an alert, or an event. Of several verdicts on one subject the latest counts."""
+        """Return its subject: an alert, or an event. Of several verdicts on one subject the latest counts."""
         return (self.alert_id, None) if self.alert_id is not None else (None, self.event_id)
 
     @property
     def age(self) -> tuple[int, str]:
-        """Return by what verdicts are ordered: when they were made; at one moment the id decides."""
+        """Return the sort key of verdicts: their time, then their id."""
         return self.made_at_ms, self.id
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what it says by name, moments in ms since the epoch."""
+        """Return its fields by name, timestamps in ms since the epoch."""
         return {name: getattr(self, ATTRIBUTES.get(name, name)) for name in NAMES}
 
     def message(self) -> str:
@@ -68,7 +68,7 @@ class Verdict:
         return write_json(fields)
 
     def row(self) -> Row:
-        """Return the verdict as a row of a table, which is what the audit would make of its message.
+        """Return the verdict as a row of a table, exactly as the audit would store its message.
 
         Raises:
             ValueError: it does not fit the schema; says which field, and why.
@@ -81,20 +81,20 @@ class Verdict:
 
 
 def identity(subject: tuple[str | None, str | None], verdict: str, by: str, made_at_ms: int, note: str | None) -> str:
-    """Return the id of a verdict: the same for one that says the same, so that reading a file twice changes nothing."""
+    """Return the id of a verdict, the same for equal verdicts, so that reading a file twice changes nothing."""
     parts = json.dumps([*subject, verdict, by, made_at_ms, note or ""])
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
 FIELDS = ("alert_id", "event_id", "verdict", "by", "note", "made_at", "event_time", "key", "amount")
-"""What may be said of a verdict."""
+"""The possible fields of a verdict."""
 _FIRST_MS = 946_684_800_000  # The year 2000: seconds that are taken for milliseconds lie before it
 
 
 def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> Verdict:
-    """Return a verdict from its fields; those that are empty count as left out. Moments are ISO 8601, or ms since 1970.
+    """Parse a verdict from its fields, where empty means left out. Timestamps are ISO 8601, or ms since 1970.
 
-    Where fields do not say so, it was found by `by`, and at `now_ms`, after which it cannot have been.
+    The defaults of author and time are `by` and `now_ms`; a later time is invalid.
 
     Raises:
         ValueError: it is not a verdict; says why.
@@ -137,10 +137,10 @@ def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> V
 
 
 def read_verdict_file(path: Path, by: str | None, now_ms: int) -> dict[int, Verdict | str]:
-    """Read the verdicts of a .csv file with a header line, or a .jsonl file, and what is wrong with other lines.
+    """Read the verdicts of a .csv file with a header line, or a .jsonl file, and the faults of other lines.
 
-    They come by the number of their line, from 1; of a record of several lines, by that of the first. Where lines do
-    not say so, they were found by `by`, and at `now_ms`.
+    Both are returned by line number, from 1; for a record of several lines, its first. The defaults of author and time
+    are `by` and `now_ms`.
     """
     if path.suffix not in (".csv", ".jsonl"):
         message = f"verdicts {path}: is neither .csv nor .jsonl; name a file of one of these kinds"
@@ -163,7 +163,7 @@ def read_verdict_file(path: Path, by: str | None, now_ms: int) -> dict[int, Verd
         except (ValueError, TypeError, AttributeError) as error:
             line = first_line(error)
         if isinstance(line, Verdict):
-            # Where two contradict each other at one moment, neither is the latest.
+            # If two contradict each other at one moment, neither is the latest.
             finding = line.verdict
             before, earlier = first.setdefault((*line.subject, line.made_at_ms), (number, finding))
             if earlier != finding:
@@ -266,23 +266,23 @@ class Findings:
     by_event: dict[str, Verdict]
 
     def of(self, alert_id: str, event_id: str) -> Verdict | None:
-        """Return the verdict on an alert: the latest on the alert itself; without one, what counts of its event.
+        """Return the verdict on an alert: the latest on the alert itself, otherwise the one that counts for its event.
 
-        A payment is fraud or it is not, whatever rule has found it. So an alert of a rule on trial, which nobody looks
-        at, has the verdict of an alert in force on the same event.
+        A payment is fraud or not, whichever rule found it. So an alert of a rule on trial, which nobody reviews, shares
+        the verdict of an alert in force on the same event.
         """
         return self.by_alert.get(alert_id) or self.by_event.get(event_id)
 
 
 def findings(verdicts: Iterable[Verdict]) -> Findings:
-    """Return what counts of verdicts, in whatever order they come."""
+    """Return the verdicts that count, from verdicts in any order."""
     latest: dict[tuple[str | None, str | None], Verdict] = {}
     for verdict in verdicts:
         known = latest.get(verdict.subject)
         if known is None or verdict.age > known.age:
             latest[verdict.subject] = verdict
     by_event: dict[str, Verdict] = {}
-    # The weightiest last: one that is unclear counts only where there is no other.
+    # The weightiest last: an unclear one counts only without others.
     for verdict in sorted(latest.values(), key=lambda verdict: (verdict.verdict != "unclear", verdict.age)):
         if verdict.event_id is not None:
             by_event[verdict.event_id] = verdict
@@ -303,10 +303,10 @@ class ShareInterval:
 
 
 def wilson(hits: int, count: int) -> ShareInterval | None:
-    """Return the share of hits, with Wilson's interval; None of nothing.
+    """Return the share of hits, with Wilson's interval; None for a count of 0.
 
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927). Unlike
-    the usual one it stays within 0 and 1, and says something of few hits, and of none.
+    the usual interval it stays within 0 and 1, and is meaningful for few or no hits.
     """
     if not count:
         return None

@@ -1,7 +1,7 @@
-"""Verdicts in a Delta table: one of their own, which people add to at any time, or that of an audit.
+"""Verdicts in a Delta table: a separate one, to which people add at any time, or an audit's.
 
-Each command appends its rows in one commit. Appends do not conflict, so whoever writes at the same time loses nothing;
-a verdict that was written twice has the same id twice, and is read once.
+Each command appends its rows in one commit. Appends do not conflict, so concurrent writers lose nothing; a verdict that
+was written twice has the same id twice, and is read once.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ COLUMNS = pa.schema(
         if column.name in (*_FIELDS, OTHER_FIELDS)
     ]
 )
-"""The columns of a table of verdicts; that of an audit says besides where each message came from."""
+"""The columns of a table of verdicts; audit tables also record the source of each message."""
 _NEEDED = ("id", "alert_id", "event_id", "verdict", "by", "made_at")
 _ATTEMPTS = 5
 
 
 def verdict_table(job: Job) -> Path:
-    """Return where the verdicts of a job are as a table: where `verdicts` says, or beside its tables of alerts.
+    """Return the path of a job's table of verdicts: from `verdicts`, or beside its tables of alerts.
 
-    Those of a topic are among the tables of its audit.
+    Verdicts from a topic are in a table of its audit.
     """
     settings, audit = job.settings.verdicts, job.settings.audit
     if settings.table is not None:
@@ -73,7 +73,7 @@ def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any
 
 
 def load_verdicts(table: Path) -> list[Verdict]:
-    """Read all verdicts of a table, each id once, oldest first; none where there is no table."""
+    """Read all verdicts of a table, each id once, oldest first; empty without a table."""
     if not _is_made(table):
         return []
     there = _columns_of(table)
@@ -86,9 +86,9 @@ def load_verdicts(table: Path) -> list[Verdict]:
 
 
 def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
-    """Add verdicts to a table in one commit, which makes the table where it is not there yet; return how many.
+    """Add verdicts to a table in one commit, creating it if it is missing; return how many.
 
-    Those that the table has already are left out. Where it cannot be written, nothing has been.
+    Verdicts that the table already has are skipped. If an error occurs, nothing has been written.
     """
     known = {verdict.id for verdict in load_verdicts(table)}
     new = {verdict.id: verdict.row() for verdict in verdicts if verdict.id not in known}
@@ -103,7 +103,7 @@ def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
 
 
 def _append(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append rows in one commit, to a table that is made where it is not there; of several that make it one does."""
+    """Append rows in one commit, creating the table if it is missing; of several writers one creates it."""
     for attempts_left in reversed(range(_ATTEMPTS)):
         try:
             if _is_made(table):
@@ -121,7 +121,7 @@ def _append(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _is_made(table: Path) -> bool:
-    """Return whether there is a table; another process may be making it just now, and has not committed it yet."""
+    """Return whether a table exists; another process may be creating it and not have committed yet."""
     if any((table / "_delta_log").glob("[0-9]*")):
         return True
     if table.exists() and not is_table(table) and (not table.is_dir() or any(table.iterdir())):

@@ -1,1 +1,1 @@
-"""The pages of the console: what each shows, and what is done from it."""
+"""The pages of the console, and the actions on them."""

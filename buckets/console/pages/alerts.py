@@ -45,7 +45,7 @@ _VERDICTS = 200
 
 
 def listed(asked: Asked) -> View:
-    """List alerts, newest first, filtered by what the address says."""
+    """List alerts, newest first, filtered by fields of the URL."""
     choices = {"": "in force", "trial": "on trial", "held": "held back", "all": "all"}
     assert choices.keys() == KINDS.keys()
     versions = RuleVersions(asked.site.job.checkpoint)
@@ -63,17 +63,17 @@ def listed(asked: Asked) -> View:
 
 
 def list_changes(asked: Asked) -> Iterator[list[PageChange]]:
-    """Yield the list anew each time that alerts or verdicts have been written; only of its first page."""
+    """Yield the first page of the list again each time alerts or verdicts have been written."""
     watched = [asked.site.results / output for output in KINDS[AlertFilter.of(asked.named).kind]]
     for has_changed in _changes([*watched, verdict_table(asked.site.job)]):
         yield [PageChange(part("alerts-list.html", **_values(asked)))] if has_changed else []
 
 
 def judge(asked: Asked) -> Onward:
-    """Give a verdict on the alerts that are selected.
+    """Record a verdict on the selected alerts.
 
     Raises:
-        BucketsError: none is, or the verdict cannot be given; nothing is written then.
+        BucketsError: none is selected, or the verdict is invalid; nothing is written.
     """
     ids, finding = list(dict.fromkeys(asked.form.get("alert", ()))), asked.given("verdict")
     if not ids:
@@ -117,7 +117,7 @@ def _values(asked: Asked) -> dict[str, Any]:
 
 
 def _changes(tables: Iterable[Path]) -> Iterator[bool]:
-    """Yield whether tables have been written since; looks for the next file of each log, and lists none."""
+    """Yield whether tables have changed, by probing for the next file of each log, without listing."""
     seen = {table: open_table(table).version() if is_table(table) else -1 for table in tables}
     while True:
         written = [table for table, version in seen.items() if Commits(table).has(version + 1)]
@@ -152,7 +152,7 @@ def explanation(asked: Asked) -> View:
 
 
 def why_page(asked: Asked) -> View:
-    """Explain what a rule made of an event, also where that is nothing."""
+    """Explain the result of a rule at an event, also if it is nothing."""
     event, rule = asked.named("event"), asked.named("rule")
     found: dict[str, Any] = {}
     if event and rule:
@@ -166,7 +166,7 @@ def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
     alert_id = asked.named("id")
     times = ANY_TIME
     if alert_id and asked.named("at"):
-        # Lists say when it was, so that files of other times need not be read.
+        # Lists pass the time, so that files of other times need not be read.
         at_ms = named_moment_ms("at", asked.named("at"))
         assert at_ms is not None
         wanted, named, times = {"alert_id": [alert_id]}, f"alert {quoted(alert_id)}", TimeRange(at_ms, at_ms + 1)
@@ -188,7 +188,7 @@ def _explainer(site: Site) -> Explainer:
 
 
 def key(asked: Asked) -> View:
-    """Ask for a key, or show it with its alerts; what is read of the archive comes later."""
+    """Ask for a key, or show it with its alerts; data from the archive is loaded later."""
     site, field, value = asked.site, asked.named("field"), asked.named("value")
     fields = site.job.event_schema.attributes
     if value:
@@ -204,7 +204,7 @@ def key(asked: Asked) -> View:
 
 
 def latest_alerts(site: Site, wanted: AlertFilter, most: int) -> list[dict[str, Any]]:
-    """Return the newest of some alerts; none where nothing is recorded."""
+    """Return the newest of the selected alerts; empty if nothing is recorded."""
     folder = kept_results(site.job)
     if folder is None or not has_alerts(folder):
         return []
@@ -212,7 +212,7 @@ def latest_alerts(site: Site, wanted: AlertFilter, most: int) -> list[dict[str, 
 
 
 def key_events_part(asked: Asked) -> View:
-    """Show the latest events of a key, and what rules made of the last one, as a part of the page."""
+    """Show the latest events of a key, and the results of rules at the last one, as a part of the page."""
     site, field, value = asked.site, asked.named("field"), asked.named("value")
     test = key_test({field: value}, site.job.event_schema.attributes)
     history = History.open(site.job)
@@ -224,7 +224,7 @@ def key_events_part(asked: Asked) -> View:
 
 
 def verdicts(asked: Asked) -> View:
-    """List what was found about alerts, the latest first; the latest verdict on an alert counts."""
+    """List verdicts, the latest first; the latest verdict on an alert counts."""
     by_age = sorted(job_verdicts(asked.site.job), key=lambda verdict: verdict.age, reverse=True)
     counting = {verdict.subject: verdict for verdict in reversed(by_age)}
     rows = [{"verdict": each, "counts": counting[each.subject] is each} for each in by_age[:_VERDICTS]]
@@ -232,7 +232,7 @@ def verdicts(asked: Asked) -> View:
 
 
 def quality(asked: Asked) -> View:
-    """Show the quality of rules, which is computed when the page is there."""
+    """Show the page for the quality of rules, which is computed after it has loaded."""
     assert asked.site.results
     return View("quality-page.html")
 

@@ -1,4 +1,4 @@
-"""Changes of rules: what can be done, as plans, and the page between asking for a change and making it."""
+"""Changes of rules: the available actions, as plans, and the page that previews a change before it is made."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -35,17 +35,17 @@ Fields = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """Changes that are asked for."""
+    """The requested changes."""
 
-    title: str  # what is to be done
+    title: str  # what the plan does
     asked: list[RuleChange]  # the changes
-    notes: list[str] = field(default_factory=list)  # what else there is to know before they are made
-    back: str = "/rules"  # the page that is shown when they are
+    notes: list[str] = field(default_factory=list)  # remarks to read before they are made
+    back: str = "/rules"  # the page to show afterwards
 
 
 @dataclass(frozen=True)
 class Planning:
-    """What a plan is made of: the job, its rules, the fields of the form, and who asks why."""
+    """The inputs of a plan: the job, its rules, the fields of the form, author and reason."""
 
     site: Site
     rules: JobRules
@@ -59,11 +59,11 @@ class Planning:
         return self.rules.rule(self.fields.get("id", ""))
 
     def change(self, **fields: object) -> RuleChange:
-        """Return a change that is signed."""
+        """Return a change with author and reason."""
         return RuleChange.model_validate({**fields, "author": self.author, "reason": self.reason})
 
     def put(self, title: str, rules: list[Rule], notes: list[str]) -> ChangePlan:
-        """Return the plan that puts rules, and goes on to the page of the first."""
+        """Return a plan that puts rules, and then shows the page of the first."""
         page = address("/rule", id=rules[0].rule_id)
         return ChangePlan(title, [self.change(change="put", rule=rule) for rule in rules], notes, page)
 
@@ -78,7 +78,7 @@ Planner = Callable[[Planning], ChangePlan]
 
 
 def preview(asked: Asked) -> View:
-    """Show what a change does, before it is made."""
+    """Show the effect of a change before it is made."""
     fields = _fields(asked)
     rules, plan = _planned(asked, fields, "")
     revision, made = rules.revise(plan.asked), []
@@ -98,7 +98,7 @@ def preview(asked: Asked) -> View:
 
 
 def make(asked: Asked) -> Onward:
-    """Make a change that has been shown."""
+    """Make a change that was previewed."""
     reason = asked.given("reason")
     check_reason(reason)
     rules, plan = _planned(asked, _fields(asked), reason)
@@ -220,11 +220,11 @@ PLANS: Mapping[str, tuple[Planner, Role]] = {
     "snooze": (_snooze, "analyst"),
     "end-snooze": (_end_snooze, "analyst"),
 }
-"""By its word in addresses, how each is planned, and which role may do it."""
+"""By the word in URLs, the function that plans an action, and the role that it needs."""
 
 
 def actions(rule: Rule) -> list[tuple[str, str]]:
-    """Return what can be done with a rule as it stands, as words for addresses and for people."""
+    """Return the actions available for a rule in its state, as words for URLs and for people."""
     if rule.state == "PAUSE":
         return [("resume", "Resume"), ("trial", "Put on trial")]
     found = []

@@ -1,4 +1,4 @@
-"""Pages of the job: what it is doing now, its batches, and long questions about its past."""
+"""Pages of the job: its current state, its batches, and long questions about its past."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ _REPLAY = "replay"
 
 
 def now(asked: Asked) -> View:
-    """Show what the job is doing, or what it has done last."""
+    """Show the current state of the job, or its last one."""
     live, folder = read_live(asked.site.job.checkpoint), kept_results(asked.site.job)
     counts = Counter[int]()
     for of_rule in {} if live is not None or folder is None else alerts_by_day(folder / ALERTS, DAYS).values():
@@ -42,20 +42,20 @@ def now(asked: Asked) -> View:
 
 
 def columns_by_day(counts: Mapping[int, int]) -> dict[str, list[int]]:
-    """Return alerts a day as a chart takes them, quiet days between too; empty where there are none."""
+    """Return alerts per day for a chart, including quiet days between; empty without any."""
     days = range(min(counts, default=0), max(counts, default=-1) + 1)
     return {"time_s": [day * 86_400 for day in days], "alerts": [counts.get(day, 0) for day in days]}
 
 
 def samples(asked: Asked) -> dict[str, Any]:
-    """Return the last hour as charts take it."""
+    """Return the last hour for charts."""
     return as_columns(asked.site.sampler.since())
 
 
 def now_changes(asked: Asked) -> Iterator[list[PageChange]]:
     """Yield the figures each time the job has written them, and the samples since.
 
-    A page that was shown before the job had begun is told when it has, since it has no charts of it.
+    A page that was loaded before the job began is notified when it has, since it has no charts of it.
     """
     seen: tuple[int, str] | None = (-1, "")
     since_s = max((sample.time_s for sample in asked.site.sampler.since()), default=0)
@@ -76,7 +76,7 @@ def now_changes(asked: Asked) -> Iterator[list[PageChange]]:
 
 
 def _figures(site: Site, live: Live | None) -> dict[str, Any]:
-    """Return what the changing part of the page shows; of a job that says nothing of itself, what is recorded."""
+    """Return the data of the page's changing part; for a job without a status, the recorded totals."""
     line = state_line(site.conf, site.job.checkpoint, live, epoch_ms())
     values = {"fills": [fill.words for fill in read_fills(site.job.checkpoint)], "faults": [], "remark": ""}
     if live is not None:
@@ -107,7 +107,7 @@ def _figures(site: Site, live: Live | None) -> dict[str, Any]:
 
 
 def batches(asked: Asked) -> View:
-    """List batches with their accounts, the latest first; or the groups of one."""
+    """List batches with their accounts, the latest first; or the groups of one batch."""
     folder = kept_results(asked.site.job)
     before, number = _number(asked, "before"), _number(asked, "batch")
     rows = [] if folder is None else latest_batches(folder, _BATCHES, before)
@@ -123,7 +123,7 @@ def batches(asked: Asked) -> View:
 
 
 def replay(asked: Asked) -> Onward:
-    """Ask whether all that is recorded comes out again when what has arrived is scored once more."""
+    """Start a replay, which checks whether scoring all arrivals again reproduces the recorded results."""
     check_archived(asked.site.job)
     begin, end = asked.given("begin"), asked.given("end")
     named_times(begin, end)
@@ -140,37 +140,37 @@ def _number(asked: Asked, name: str) -> int | None:
 
 
 def check_archived(job: Job) -> None:
-    """See that there is an archive to ask questions of."""
+    """Refuse questions about a job without an archive."""
     if job.settings.archive is None:
         message = "the configuration has no `archive` of what has arrived; add one, and run `buckets archive`"
         raise BucketsError(message)
 
 
 def ask(asked: Asked, title: str, subject: str, fields: Mapping[str, Any]) -> Onward:
-    """Ask a long question about the job, and go on to its page."""
+    """Queue a long question about the job, and go on to its page."""
     conf = str(asked.site.conf.resolve())
     question = asked.site.questions.ask(title, subject, asked.person.name, {"conf": conf, **fields})
     return Onward(address("/question", id=question.identity))
 
 
 def question(asked: Asked) -> View:
-    """Show how far a question is, and its answer."""
+    """Show the progress of a question, and its answer."""
     return View("question.html", **_question(asked.site.questions.question(asked.named("id"))))
 
 
 def question_changes(asked: Asked) -> Iterator[list[PageChange]]:
-    """Yield how far the question is, until it is over."""
+    """Yield the progress of the question until it ends."""
     seen: Any = None
     while True:
         question = asked.site.questions.question(asked.named("id"))
-        # As it is before the part is made, and not when the next change is asked for: the end is shown too.
+        # Read before the part is rendered, so that the end is shown too.
         is_over, state, progress = question.is_over, question.state, dict(question.progress)
         values = _question(question)
         now = (state, progress, values["seconds"])
         yield [PageChange(part("question-state.html", **values))] if now != seen else []
         seen = now
         if is_over:
-            yield [PageChange(event="over")]  # else the page would ask again and again
+            yield [PageChange(event="over")]  # otherwise the page would reconnect for ever
             return
 
 

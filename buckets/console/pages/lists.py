@@ -1,4 +1,4 @@
-"""Pages of lists: all of them, what one has for a key, and changes of the lists that are in topics."""
+"""Pages of lists: all lists, the entry of one for a key, and changes of lists in topics."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ _SIGNED = ("author", "reason")
 
 
 def page(asked: Asked) -> View:
-    """Show the lists of the job as its latest batches see them."""
+    """Show the lists of the job as the latest batches see them."""
     job = asked.site.job
     kept = Checkpoint(job.checkpoint).lists
     faults = kept.faults()
@@ -37,7 +37,7 @@ def page(asked: Asked) -> View:
 
 
 def one(asked: Asked) -> View:
-    """Show a list, the rules that look into it, and what it has for a key."""
+    """Show a list, the rules that look into it, and its entry for a key."""
     job, name, key = asked.site.job, asked.named("name"), asked.query.get("key", "")
     settings = list_settings(job, name)
     latest = Checkpoint(job.checkpoint).lists.latest(name)
@@ -56,7 +56,7 @@ def one(asked: Asked) -> View:
 
 
 def preview(asked: Asked) -> View:
-    """Show what a change of an entry does, before it is made."""
+    """Show the effect of an entry's change before it is made."""
     name, key = asked.given("name"), _key(asked)
     check_change(asked.site.job, name, key)
     before = _before(asked, name, key)
@@ -78,7 +78,7 @@ def preview(asked: Asked) -> View:
 
 
 def make(asked: Asked) -> Onward:
-    """Make a change of an entry that has been shown."""
+    """Make a change of an entry that was previewed."""
     job, name, key, reason = asked.site.job, asked.given("name"), _key(asked), asked.given("reason")
     check_change(job, name, key)
     check_reason(reason)
@@ -95,12 +95,12 @@ def make(asked: Asked) -> Onward:
 
 
 def _key(asked: Asked) -> str:
-    """Return the key as it is typed: blanks around it are part of it."""
+    """Return the key as typed: surrounding blanks belong to it."""
     return next(iter(asked.form.get("key", ())), "")
 
 
 def _before(asked: Asked, name: str, key: str) -> Fields | None:
-    """Return the entry as the latest batches see it; None where there is none, or no batch has seen the list."""
+    """Return the entry as the latest batches see it; None if it is missing, or no batch has seen the list."""
     if Checkpoint(asked.site.job.checkpoint).lists.latest(name) is None:
         return None
     found = latest_entry(asked.site.job, name, key)

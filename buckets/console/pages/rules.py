@@ -1,4 +1,4 @@
-"""Pages of rules: all of them, one with what has become of it, and the editor that checks a rule as it is typed."""
+"""Pages of rules: all rules, one with its history, and the editor, which checks a rule as it is typed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _NEW = """rules:
 
 
 def listed(asked: Asked) -> View:
-    """List all rules: what each says, how often it alerts, and how often it is right."""
+    """List all rules: the sentence of each, its number of alerts, and its precision."""
     site = asked.site
     rules, by_day = site.rules(), _days_of_rules(asked)
     completions, found = read_completions(site.job, rules.rules), precisions(site.job)
@@ -65,7 +65,7 @@ def _days_of_rules(asked: Asked) -> Mapping[str, Mapping[int, int]]:
 
 
 def one(asked: Asked) -> View:
-    """Show a rule: what it says, what has become of it, its latest alerts, and what can be done with it."""
+    """Show a rule: its sentence, its history, its latest alerts, and the available actions."""
     site, rule_id = asked.site, asked.named("id")
     rules, now_ms = site.rules(), epoch_ms()
     rule = rules.rule(rule_id)
@@ -93,25 +93,25 @@ def one(asked: Asked) -> View:
 
 
 def edit(asked: Asked) -> View:
-    """Show a rule to be edited, or the beginning of a new one."""
+    """Show a rule for editing, or a template for a new one."""
     rule_id, job = asked.named("id"), asked.site.job
     text = rules_text([asked.site.rules().rule(rule_id)]) if rule_id else _NEW
     return View("editor.html", text=text, rule_id=rule_id, is_archived=job.settings.archive is not None)
 
 
 def schema(asked: Asked) -> dict[str, Any]:
-    """Return the JSON schema of rules, from which the page completes what is typed."""
+    """Return the JSON schema of rules, by which the editor completes input."""
     return rule_file_schema(asked.site.job.event_schema)
 
 
 def check(asked: Asked) -> View:
-    """Say what is wrong with what is typed, as a part of the page."""
+    """Return the faults of the typed text, as a part of the page."""
     report = asked.site.checks.check(_text(asked), asked.site.job, asked.person.name)
     return View("checked.html", **vars(report))
 
 
 def backtest(asked: Asked) -> Onward:
-    """Ask what the rule would have raised on the archive, with other numbers too if they are named."""
+    """Queue a backtest of the rule on the archive, also with other numbers if they are given."""
     typed = read_rule(_text(asked), asked.site.job)
     check_archived(asked.site.job)
     sweeps = [each.strip() for each in asked.given("sweep").split(";") if each.strip()]

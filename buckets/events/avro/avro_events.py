@@ -1,7 +1,7 @@
 """Reads messages in Avro as events, each by the schema that it was written with.
 
-Where a registry keeps the schemas, the prefix of a message (`decoded`) has the number of its schema. All messages of
-one schema are decoded together; then the rows are brought back into their order.
+With a schema registry, the prefix of a message (`decoded`) holds the number of its schema. All messages of one schema
+are decoded together; then the rows are put back in order.
 """
 
 import uuid
@@ -46,16 +46,16 @@ _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _UUID = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
 _SHOWN = 40
 _AN_OBJECT = "is an object, and must be one value"
-_NO_RECORD = AvroType("no record")  # What stands for a type that is no record, where a path to a field leads into one
+_NO_RECORD = AvroType("no record")  # Stands for a type on a path to a field that is not a record
 NO_VALUES = {"array": A_LIST, "map": _AN_OBJECT, "record": _AN_OBJECT, _NO_RECORD.kind: NO_OBJECT}
-"""Why values of some types are no single ones."""
+"""By type, why its values are not single values."""
 _WILD = "lies outside the years 1 to 9999"
 
 
 def field_values(name: str, kind: AvroType, records: Values, schema: EventSchema) -> tuple[pa.Array, Faults]:
-    """Return the column of a declared field, null where a record does not have it, and what is wrong with its values.
+    """Return the column of a declared field, null where a record lacks it, and the faults of its values.
 
-    `kind` is the type of the records, of which a broken one is None.
+    `kind` is the type of the records; a broken record is None.
     """
     array = array_path(name)
     if array is None:
@@ -64,7 +64,7 @@ def field_values(name: str, kind: AvroType, records: Values, schema: EventSchema
 
 
 def leaves(kind: AvroType, name: str) -> list[AvroType]:
-    """Return the types that a declared field has in messages of a type; none where they do not have it."""
+    """Return the types that a declared field has in messages of a type; empty if they lack it."""
     array = array_path(name)
     found = [leaf for leaf, _, _ in _ends(kind, path_of(name if array is None else array.outer), (), [])]
     if array is not None and array.steps:
@@ -76,7 +76,7 @@ def leaves(kind: AvroType, name: str) -> list[AvroType]:
 def _by_type(
     kind: AvroType, steps: Path, values: Values, read: Callable[[AvroType, Values], tuple[pa.Array, Faults]]
 ) -> tuple[pa.Array, Faults]:
-    """Return what lies at a path in values, those of each type read for themselves."""
+    """Return the values at a path, read separately for each type found there."""
     parts: list[pa.Array] = []
     at, faults = np.full(len(values), -1, np.int64), Faults()
     for leaf, rows, found in _ends(kind, steps, range(len(values)), values):
@@ -96,7 +96,7 @@ def _by_type(
 
 
 def _ends(kind: AvroType, steps: Path, rows: Rows, values: Values) -> Iterator[tuple[AvroType, Rows, Values]]:
-    """Yield the types at the end of a path, each with the rows that have it and what lies there, None for nothing."""
+    """Yield the types at the end of a path, each with the rows that have it and the values there, None if missing."""
     if kind.kind == "union" and kind.are_told_apart:
         for number, branch in enumerate(kind.branches):
             chosen = [at for at, value in enumerate(values) if value is not None and number in value]
@@ -126,7 +126,7 @@ def _lists(name: str, array: ArrayPath, kind: AvroType, lists: Values, schema: E
         return _nothing(lists, objects.get(kind.kind, NO_LIST))
 
     def read(leaf: AvroType, found: Values) -> tuple[pa.Array, Faults]:
-        # An item that is no record has no value, as an item without the field.
+        # An item that is not a record counts as an item without the field.
         return (pa.nulls(len(found)), {}) if leaf is _NO_RECORD else _typed(name, leaf, found, schema)
 
     return list_column(name, lists, lambda items: _by_type(kind.branches[0], array.steps, items, read), schema)
@@ -143,7 +143,7 @@ def _nothing(values: Values, reason: str) -> tuple[pa.Array, Faults]:
 
 
 def _whole(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
-    """Return whole numbers, and what logical types make of them."""
+    """Return whole numbers, converted as their logical type says."""
     numbers = pa.array(values, pa.int64())
     if kind.kind == "int":
         numbers, faults = _within(numbers, -(2**31), 2**31, "does not fit its type int")
@@ -165,7 +165,7 @@ def _whole(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
 
 
 def _within(numbers: pa.Array, least: int, end: int, reason: str) -> tuple[pa.Array, Faults]:
-    """Return numbers with those outside a range as null, and why these are faulty."""
+    """Return numbers, with null and a reason for those outside a range."""
     limits = np.iinfo(np.int64)
     outside = pc.or_(pc.less(numbers, max(least, limits.min)), pc.greater(numbers, min(end - 1, limits.max)))
     rows = np.flatnonzero(outside.fill_null(False).to_numpy(zero_copy_only=False)).tolist()
@@ -222,7 +222,7 @@ _KINDS: dict[str, AttributeType] = {
 
 
 def imported_fields(root: AvroType, name: str) -> list[ImportedField]:
-    """Return the fields of a record; any other schema is refused."""
+    """Return the fields of a record schema; refuse any other schema."""
     if root.kind != "record":
         message = f"{name}: the schema is of type {root.kind}; name one of a record"
         raise BucketsError(message)
@@ -230,7 +230,7 @@ def imported_fields(root: AvroType, name: str) -> list[ImportedField]:
 
 
 def _fields(record: AvroType, before: str, outer: tuple[AvroType, ...]) -> Iterator[ImportedField]:
-    """Yield the fields of a record, the arrays that lists can be, and the fields of records in it.
+    """Yield the fields of a record, the arrays that its lists can become, and the fields of nested records.
 
     Records that contain themselves are passed over.
     """
@@ -262,7 +262,7 @@ def _imported(name: str, kind: AvroType) -> ImportedField:
 
 
 def _plain(kind: AvroType) -> AvroType:
-    """Return what a union with null is beside null; anything else as it is."""
+    """Return the other branch of a union with null; any other type unchanged."""
     others = [branch for branch in kind.branches if branch.kind != "null"] if kind.kind == "union" else []
     return others[0] if len(others) == 1 else kind
 
@@ -272,7 +272,7 @@ def read_registered(
 ) -> pa.RecordBatch:
     """Read messages with the prefix of a registry into the declared fields.
 
-    With `field` a message is not the fields of a record but that one field, of any type.
+    With `field`, a message is the value of that one field, of any type, instead of a record.
     """
 
     def decode(contents: Sequence[bytes], number: int) -> Iterable[tuple[Int64s, Decoded]]:
@@ -282,7 +282,7 @@ def read_registered(
 
 
 def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: WriterSchema) -> pa.RecordBatch:
-    """Read messages without a prefix, all of one schema, as `read_registered` does."""
+    """Read messages without a prefix, all written with one schema, as `read_registered` does."""
     decoded = _decoded(rows.column(RAW).to_pylist(), written, schema)
     return with_fields(rows, schema, [(np.arange(rows.num_rows), decoded)])
 
@@ -290,7 +290,7 @@ def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: WriterSchema)
 def _decoded(
     contents: Sequence[bytes], written: WriterSchema, schema: EventSchema, field: str | None = None, prefix: int = 0
 ) -> Decoded:
-    """Decode messages; `prefix` bytes lie before each, for positions that people read."""
+    """Decode messages; `prefix` is the number of bytes cut off before each, added to positions shown to people."""
     root, read = _reader(written, field)
     records: list[dict[str, Any] | None] = []
     broken: dict[int, str] = {}
@@ -307,15 +307,15 @@ def _decoded(
 
 @lru_cache(maxsize=256)
 def _reader(written: WriterSchema, field: str | None) -> tuple[AvroType, Callable[[bytes], dict[str, Any]]]:
-    """Return the type of messages, and what reads them; of a union it reads a record around each."""
+    """Return the type of messages and its decoder; a union is read inside a record made around it."""
     root = record_type(written, field)
     return root, record_reader(AvroType("record", fields=(RecordField("", root),)) if root.kind == "union" else root)
 
 
 def record_type(written: WriterSchema, field: str | None = None) -> AvroType:
-    """Return the type of messages: a record, or a union of them, else SchemaError; with `field` one of that field."""
+    """Return the type of messages, a record or a union of records, else SchemaError; or a record of just `field`."""
     root = read_schema(written.text, written.references)
-    if field is not None:  # A record is written as its fields are, and nothing else.
+    if field is not None:  # A record's bytes are just those of its fields.
         return AvroType("record", fields=(RecordField(field, root),))
     for each in root.records:
         if each.kind != "record":

@@ -1,7 +1,7 @@
-"""An Avro schema as types whose names are resolved, and what fastavro reads messages by.
+"""An Avro schema as types with resolved names, and the schema by which fastavro reads messages.
 
-fastavro is given no logical types, so that numbers and decimals arrive as they were written, and `columns` says what
-they mean. Some of what it passes over in silence becomes an error by the schema that it is given:
+fastavro gets no logical types, so numbers and decimals arrive as they were written, and `avro_events` interprets them.
+The schema that it gets turns some faults that it would silently ignore into errors:
 
     union ["long", "string"]      [{0: "long"}, {1: "string"}]   records of one field, whose bytes are the same: they
                                                                  say which branch a message has
@@ -9,7 +9,7 @@ they mean. Some of what it passes over in silence becomes an error by the schema
     array of "null"               array of "no bytes"            a few bytes may promise any number of such items
     100 records in one another    "deeper"                       it goes as deep as a message says, and crashes
 
-What is left is a negative branch of a union, which it counts from the end.
+One fault remains: fastavro counts a negative branch of a union from the end.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from buckets.events.csv_events import BYTE_ORDER_MARK
 from buckets.events.decoded import SchemaError
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-DEEPEST = 100  # Levels of records in one another that are read, as in Protobuf
+DEEPEST = 100  # The deepest nesting of records that is read, as in Protobuf
 _UNNAMED = (*PRIMITIVES, "array", "map")
 _LOGICAL = {
     "date": ("int",),
@@ -43,7 +43,7 @@ _LOGICAL = {
     "uuid": ("string", "fixed"),
     "decimal": ("bytes", "fixed"),
 }
-"""By logical type, the types that may carry it; on any other it means nothing, as the specification has it."""
+"""By logical type, the types that may carry it; on any other it is ignored, as the specification says."""
 _BYTES_OF_UUID = 16
 _MOST_BYTES = 2**31 - 1
 _NO_BYTES, _DEEPER = "no bytes", "deeper"
@@ -51,10 +51,10 @@ _FAULTS = {
     _NO_BYTES: "an array has items that take no bytes",
     _DEEPER: f"is nested deeper than {DEEPEST} levels",
 }
-"""By name of a type that does not exist, what is wrong with a message that has a value of it."""
+"""By the name of a type that does not exist, the fault of a message with a value of it."""
 _GOES_ON = bytes(byte & 128 for byte in range(256))
 _WIDE = b"\x80" * 9
-"""By `_GOES_ON`, the beginning of each number of more than 64 bits, and texts in letters that are not Latin."""
+"""By `_GOES_ON`, the beginning of each number over 64 bits, and of texts in non-Latin letters."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RecordField:
 
 @dataclass(eq=False)
 class AvroType:
-    """A type. Types may contain themselves, so a record gets its fields after it is known by name."""
+    """A type. Types may contain themselves, so a record is registered by name before it gets its fields."""
 
     kind: str  # a primitive's name, or record, enum, fixed, array, map, union
     logical: str = ""  # its logical type; empty for none, or one that does not fit
@@ -80,7 +80,7 @@ class AvroType:
     branches: tuple["AvroType", ...] = ()  # of a union; the one type of items or values of an array or a map
 
     def field(self, name: str) -> RecordField | None:
-        """Return the field of a record that has a name, or had it before."""
+        """Return the field of a record that has, or once had, this name."""
         own = (field for field in self.fields if field.name == name)
         return next(own, None) or next((field for field in self.fields if name in field.aliases), None)
 
@@ -91,12 +91,12 @@ class AvroType:
 
     @property
     def are_told_apart(self) -> bool:
-        """Whether the branches of a union are read as records that say which one it is: beside null there are many."""
+        """Whether union branches are read as records naming the branch: if there are several besides null."""
         return sum(branch.kind != "null" for branch in self.branches) > 1
 
 
 def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
-    """Read a schema in JSON, after the schemas whose types it names; SchemaError if one of them is none."""
+    """Read a schema in JSON, after the schemas whose types it names; SchemaError if one of them is invalid."""
     named: dict[str, Any] = {}
     try:
         for reference in references:
@@ -111,13 +111,13 @@ def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
         raise SchemaError(message) from None
     except SchemaError:
         raise
-    except Exception as error:  # A text that is none ends in errors of any kind.
+    except Exception as error:  # An invalid schema may raise any kind of error.
         message = f"is not a schema of Avro ({first_line(error)})"
         raise SchemaError(message) from None
 
 
 def _without_meaning(written: dict[str, Any]) -> Any:
-    """Take defaults and logical types from an object, by which no byte is read, and resolve `{"type": TYPE}`."""
+    """Drop defaults and logical types, which affect no bytes, and resolve `{"type": TYPE}`."""
     kind = written.get("type")
     if kind in ("record", "error") and not isinstance(written.get("fields"), list):
         message = "is not a schema of Avro (a record has no list of fields)"
@@ -160,7 +160,7 @@ def _type(written: Any, named: dict[str, Any], known: dict[str, AvroType]) -> Av
 
 
 def _set_logical(made: AvroType, written: dict[str, Any]) -> None:
-    """Give a type the logical type that is written beside it, if that fits."""
+    """Give a type its logical type, if that fits."""
     logical = written.get("logical")
     if not isinstance(logical, str) or made.kind not in _LOGICAL.get(logical, ()):
         return
@@ -175,16 +175,16 @@ def _set_logical(made: AvroType, written: dict[str, Any]) -> None:
 
 
 class BrokenMessage(ValueError):
-    """A message is none of its schema; says why, and after how many bytes."""
+    """A message does not fit its schema: the reason, and the offset in bytes."""
 
     def __init__(self, reason: str, at: int) -> None:
-        """Take the reason, and how many bytes are read."""
+        """Take the reason and the number of bytes read before the fault."""
         super().__init__(reason)
         self.at = at
 
 
 def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
-    """Return what reads messages of a record; of one that is broken it raises BrokenMessage."""
+    """Return a decoder for messages of a record type; it raises `BrokenMessage` for a broken one."""
     # What fastavro knows a schema by that it has parsed: it is not parsed again for each message.
     schema = _readable(root, 0, {}) | {"__fastavro_parsed": True, "__named_schemas": {}}
 
@@ -198,7 +198,7 @@ def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
                 raise BrokenMessage(message, may_be_wide)
         except BrokenMessage:
             raise
-        except Exception as error:  # Bytes that are no message end in errors of any kind.
+        except Exception as error:  # Invalid bytes may raise any kind of error.
             raise BrokenMessage(_reason(error), source.tell()) from None
         if source.tell() != len(content):
             message = "has more bytes than its schema says"
@@ -209,7 +209,7 @@ def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
 
 
 def _is_wide(schema: Any, content: bytes, record: dict[str, Any]) -> bool:
-    """Return whether a message has a number of more than 64 bits, of which the compiled reader drops some."""
+    """Return whether a message has an integer over 64 bits, which the compiled reader silently truncates."""
     with contextlib.suppress(Exception):  # What is not written as it was read may have its items in several blocks.
         again = io.BytesIO()
         fastavro.schemaless_writer(again, schema, record)
@@ -229,7 +229,7 @@ def _reason(error: Exception) -> str:
 
 
 def _readable(kind: AvroType, level: int, made: dict[tuple[int, int], Any]) -> Any:
-    """Return what fastavro reads a type by, in so many records; `made` are those that are known."""
+    """Return the schema by which fastavro reads a type at a depth of records; `made` caches those already built."""
     if (id(kind), level) in made:
         return made[id(kind), level]
     match kind.kind:
@@ -263,14 +263,14 @@ def _readable(kind: AvroType, level: int, made: dict[tuple[int, int], Any]) -> A
 
 
 def _takes_no_bytes(kind: AvroType, outer: set[int]) -> bool:
-    """Return whether values of a type may have no bytes; `outer` are the records that it is in."""
+    """Return whether values of a type may take no bytes; `outer` are the records around it."""
     if kind.kind == "record" and id(kind) not in outer:
         return all(_takes_no_bytes(field.kind, outer | {id(kind)}) for field in kind.fields)
     return kind.kind in ("null", "record") or (kind.kind == "fixed" and kind.size == 0)
 
 
 def plain_value(kind: AvroType, value: Any) -> Any:
-    """Return a value that a reader has read without the records that say which branch of a union it has."""
+    """Return a decoded value without the records that name the branch of a union."""
     match kind.kind:
         case "union" if kind.are_told_apart:
             ((number, inside),) = value.items()

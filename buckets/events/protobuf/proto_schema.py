@@ -1,4 +1,4 @@
-"""A Protobuf schema with what it imports: compiled by protoc where it is text, resolved by the vendor's descriptors."""
+"""A Protobuf schema with its imports: compiled by protoc if it is text, resolved by the vendor's descriptors."""
 
 import base64
 import binascii
@@ -37,10 +37,10 @@ _BUILT_IN = {
     "google/type/decimal.proto": "message Decimal { string value = 1; }",
     "google/type/money.proto": "message Money { string currency_code = 1; int64 units = 2; int32 nanos = 3; }",
 }
-"""What registries know without being told, beside the vendor's own files: of those what payments have."""
+"""Imports that registries know implicitly, besides the vendor's files: those that occur in payments."""
 _VENDORS_OWN = re.compile(r"google/protobuf/\w+\.proto", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
-_NAME = "buckets.proto"  # The file that a schema is; nothing imports it
+_NAME = "buckets.proto"  # File name of a schema; nothing imports it
 _PLACE = re.compile(r"(?P<file>.*?):(?:(?P<line>\d+):\d+:)? (?P<fault>.*)")
 _COMPILED_WITHIN_S = 60
 _LONGEST_NAME = 200
@@ -48,9 +48,9 @@ _LONGEST_NAME = 200
 
 @lru_cache(maxsize=256)
 def read_schema(written: WriterSchema, maps_as_lists: bool = False) -> FileDescriptor:
-    """Read a schema; SchemaError if it or one that it imports is none, or a type is missing.
+    """Read a schema; SchemaError if it or an import is invalid, or a type is missing.
 
-    With `maps_as_lists` maps become the lists of entries as which they are written.
+    With `maps_as_lists` maps become lists of entries, which is how they are encoded.
     """
     try:
         known = _files_of(written)
@@ -62,7 +62,7 @@ def read_schema(written: WriterSchema, maps_as_lists: bool = False) -> FileDescr
     except SchemaError:
         raise
     except (TypeError, KeyError, ValueError) as error:
-        # The vendor's classes say so of what is no name, no number of a field, or nowhere.
+        # The vendor's classes raise these for invalid names and field numbers, and for missing types.
         message = f"cannot be resolved ({str(error).rpartition(': ')[2]})"
         raise SchemaError(message) from None
     except RecursionError:
@@ -72,12 +72,12 @@ def read_schema(written: WriterSchema, maps_as_lists: bool = False) -> FileDescr
 
 @lru_cache(maxsize=16)
 def compiled_text(text: str) -> str:
-    """Return a `.proto` file with all that it imports as descriptors in base64; raises as `read_schema`."""
+    """Return a `.proto` file with all its imports as descriptors in base64; raises as `read_schema`."""
     return base64.b64encode(FileDescriptorSet(file=_compiled({_NAME: text}, [])).SerializeToString()).decode()
 
 
 def _files_of(written: WriterSchema) -> dict[str, FileDescriptorProto]:
-    """Return a schema and what it imports, by name."""
+    """Return a schema and its imports, by name."""
     known: dict[str, FileDescriptorProto] = {}
     texts: dict[str, str] = {}
     for name, text in zip((*written.names, _NAME), (*written.references, written.text), strict=True):
@@ -102,7 +102,7 @@ def _built_in(name: str) -> str:
 
 
 def _compiled(texts: dict[str, str], known: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
-    """Return `.proto` files, each after those that it imports, as protoc compiles them."""
+    """Compile `.proto` files, sorted so that imports come first, with protoc."""
     check_format("protobuf")
     includes = files("grpc_tools") / "_proto"
     with TemporaryDirectory(prefix="buckets-proto-") as folder:
@@ -138,7 +138,7 @@ def _write(root: Path, name: str, text: str) -> None:
 
 
 def _fault(said: Sequence[str], names: Collection[str]) -> Exception:
-    """Return what protoc has found in one of some files; where that is nothing, the machine is to blame."""
+    """Return the fault that protoc found in one of the files; if it reports none, blame the machine."""
     for line in said:
         found = _PLACE.fullmatch(line)
         if found is not None and found["file"] in names and not found["fault"].startswith("warning: "):
@@ -155,7 +155,7 @@ def _not_compiled(reason: str) -> BucketsError:
 
 
 def _decoded(text: str, name: str) -> list[FileDescriptorProto]:
-    """Return the files of descriptors in base64; the one that they are about, the last one, gets a name."""
+    """Return the files of descriptors in base64; the main file, which is the last, gets `name`."""
     try:
         content = base64.b64decode(text)
         try:
@@ -175,7 +175,7 @@ def _decoded(text: str, name: str) -> list[FileDescriptorProto]:
 def _add(
     file: FileDescriptorProto, known: dict[str, FileDescriptorProto], pool: DescriptorPool, added: set[str]
 ) -> None:
-    """Add a file to a pool, after those that it imports; an import that nobody has is left out."""
+    """Add a file to a pool, after its imports; skip imports that are missing."""
     if file.name in added:
         return
     added.add(file.name)
@@ -193,7 +193,7 @@ def _add(
 
 
 def _of_vendor(name: str) -> FileDescriptorProto | None:
-    """Return a file that comes with the runtime, as that of timestamps does."""
+    """Return a file that ships with the runtime, such as the one for timestamps."""
     if not _VENDORS_OWN.fullmatch(name):
         return None
     try:
@@ -204,14 +204,14 @@ def _of_vendor(name: str) -> FileDescriptorProto | None:
 
 
 def messages_of(file: FileDescriptor | Descriptor) -> list[Descriptor]:
-    """Return the messages of a schema, each before those that are declared in it; entries of maps are none."""
+    """Return the messages of a schema, each before its nested messages, without map entries."""
     inside = file.message_types_by_name.values() if isinstance(file, FileDescriptor) else file.nested_types
     messages = [message for message in inside if not message.GetOptions().map_entry]
     return [each for message in messages for each in (message, *messages_of(message))]
 
 
 def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
-    """Return a message by its name, full or without the package, the only one by None; SchemaError if there is none."""
+    """Return a message by its full or unqualified name, or the only one for None; SchemaError if not found."""
     known = {message.full_name: message for message in messages_of(file)}
     if name is None:
         outermost = list(file.message_types_by_name.values())
@@ -227,7 +227,7 @@ def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
 
 
 def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    """Return the message at indexes: of the file, inside of that, and so on, else the first; SchemaError for none."""
+    """Return the message at the given indexes, from the file inwards; SchemaError if not found."""
     inside = list(file.message_types_by_name.values())
     found = None
     for index in indexes or (0,):

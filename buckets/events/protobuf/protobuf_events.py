@@ -1,15 +1,15 @@
 """Reads messages in Protobuf as events, each by the schema that it was written with.
 
-Where a registry keeps the schemas, the prefix of a message has the number of its schema, and behind it lie indexes
-that say which message of the schema it is:
+With a schema registry, the prefix of a message holds the number of its schema, and the indexes after it select the
+message type in that schema:
 
     00 | 00 00 00 07 | 04 02 00        two indexes: of the second message of the file (1) the first one in it (0)
     00 | 00 00 00 07 | 00              the first message of the file, for short
 
 Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
 
-The vendor's runtime is trusted with all but one thing: it takes a field that is written in another type than its
-schema says for an unknown one, which leaves the default. For a wanted field this would be a silent wrong value.
+The vendor's runtime is trusted except in one case: it treats a field with another wire type than its schema's as
+unknown, and returns the default. For a wanted field this would be a silent wrong value.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,16 +62,16 @@ _TYPES = {
     FieldDescriptor.TYPE_DOUBLE: pa.float64(),
     FieldDescriptor.TYPE_BYTES: pa.large_binary(),
 }
-"""By type; all others but texts, enums and messages are whole numbers of 64 bits."""
+"""By type; all others except texts, enums and messages are whole numbers of 64 bits."""
 
 
 def field_values(
     name: str, field: WantedField, found: dict[Way, Values], schema: EventSchema
 ) -> tuple[pa.Array, Faults]:
-    """Return the column of a declared field, null where a message does not have it, and what is wrong with its values.
+    """Return the column of a declared field, null where a message lacks it, and the faults of its values.
 
-    `found` has by way what lies at its end: at first messages at the way of no steps, None for one that is broken. What
-    is found on the way is added.
+    `found` caches values by path: at first the messages under the empty path, None for a broken one. Values found on
+    the way are added.
     """
     messages = found[()]
     if field.fault:
@@ -92,7 +92,7 @@ def field_values(
 
 
 def _followed(way: Way, found: dict[Way, Values]) -> Values:
-    """Return what lies at the end of a way, None for nothing; a list that is not written is empty."""
+    """Return the values at the end of a path, None if missing; an unset list is empty."""
     if way not in found:
         found[way] = _stepped(way[-1], _followed(way[:-1], found))
     return found[way]
@@ -102,14 +102,14 @@ def _stepped(step: FieldDescriptor | int, values: Values) -> Values:
     if isinstance(step, int):
         return [None if each is None or step >= len(each) else each[step] for each in values]
     name = step.name
-    # What is not written has the default of its schema or its type, unless it is known to be missing.
+    # An unset field has the default of its schema or its type, unless it has presence.
     if step.has_presence and not step.is_repeated and not step.has_default_value:
         return [getattr(each, name) if each is not None and each.HasField(name) else None for each in values]
     return [None if each is None else getattr(each, name) for each in values]
 
 
 def _column(field: FieldDescriptor, values: Values, is_event_time: bool) -> tuple[pa.Array, Faults]:
-    """Return values of a field as a column of Arrow."""
+    """Return values of a field as an Arrow column."""
     if field.message_type is not None:
         match field.message_type.full_name:
             case wanted.TIMESTAMP:
@@ -129,26 +129,26 @@ def _column(field: FieldDescriptor, values: Values, is_event_time: bool) -> tupl
 
 
 def _text(values: Values) -> tuple[pa.Array, Faults]:
-    """Return texts; the runtime has bytes for one in proto2 that is not valid UTF-8."""
+    """Return texts; for invalid UTF-8 in proto2 the runtime returns bytes."""
     faults = {row: "is not valid UTF-8" for row, value in enumerate(values) if isinstance(value, bytes)}
     return pa.array([None if row in faults else value for row, value in enumerate(values)], _LARGE_STRING), faults
 
 
 def _enum(kind: EnumDescriptor, values: Values) -> tuple[pa.Array, Faults]:
-    """Return the names of values; of one that the schema does not know the number."""
+    """Return the names of enum values; a value that the schema does not know stays a number."""
     names: dict[int | None, str | None] = {number: value.name for number, value in kind.values_by_number.items()}
     names[None] = None
     return pa.array([names[value] if value in names else str(value) for value in values], pa.string()), {}
 
 
 def _parts(values: Values, *names: str) -> tuple[npt.NDArray[np.bool_], list[npt.NDArray[np.int64]]]:
-    """Return which values are missing, and fields of them, 0 where they are."""
+    """Return which values are missing, and their fields, 0 for missing values."""
     missing = np.array([each is None for each in values], np.bool_)
     return missing, [np.array([0 if e is None else getattr(e, name) for e in values], np.int64) for name in names]
 
 
 def _moments(values: Values, is_event_time: bool) -> tuple[pa.Array, Faults]:
-    """Return moments: to the millisecond as the time of an event, as text with all of their digits elsewhere."""
+    """Return timestamps: in ms for the event time, elsewhere as text with all their digits."""
     missing, (seconds, nanos) = _parts(values, "seconds", "nanos")
     wrong = (seconds < YEAR_1_S) | (seconds >= YEAR_10000_S) | (nanos < 0) | (nanos > _MOST_NANOS)
     faults: Faults = {
@@ -171,7 +171,7 @@ def _moments(values: Values, is_event_time: bool) -> tuple[pa.Array, Faults]:
 
 
 def _money(values: Values) -> tuple[pa.Array, Faults]:
-    """Return amounts with nine digits after the point; their currency is a field of its own."""
+    """Return amounts with nine digits after the point; the currency is a separate field."""
     missing, (units, nanos) = _parts(values, "units", "nanos")
     wrong = (np.abs(nanos) > _MOST_NANOS) | ((units > 0) & (nanos < 0)) | ((units < 0) & (nanos > 0))
     faults: Faults = {
@@ -190,7 +190,7 @@ def read_registered(
 ) -> pa.RecordBatch:
     """Read messages with the prefix of a registry into the declared fields.
 
-    `pinned` are the numbers that declared fields had before.
+    `pinned` holds the earlier numbers of declared fields.
     """
 
     def decode(contents: Sequence[bytes], number: int) -> Iterator[tuple[Int64s, Decoded]]:
@@ -213,7 +213,7 @@ def read_registered(
 
 
 def _indexes(content: bytes) -> tuple[tuple[int, ...] | None, int]:
-    """Return the indexes that a message begins with, and where they end; None where it does not."""
+    """Return the message indexes at the start of a message, and where they end; None if invalid."""
     if content.startswith(b"\0"):
         return (), 1
     numbers, at = list[int](), 0
@@ -235,14 +235,14 @@ def _indexes(content: bytes) -> tuple[tuple[int, ...] | None, int]:
 def read_plain(
     rows: pa.RecordBatch, schema: EventSchema, written: WriterSchema, message: str | None = None
 ) -> pa.RecordBatch:
-    """Read messages without a prefix, all of one type; `message` names it where the schema has several."""
+    """Read messages without a prefix, all of one type; `message` names it if the schema has several."""
     decoder = _decoder(written, message, tuple(schema.field_names), ())
     return with_fields(rows, schema, [(np.arange(rows.num_rows), decoder(rows.column(RAW).to_pylist(), schema))])
 
 
 @dataclass
 class _Wanted:
-    """By number the wanted fields of a message, each with the name that it is declared by, and what is wanted in it."""
+    """The wanted fields of a message by number, each with its declared name and the fields wanted inside it."""
 
     fields: dict[int, tuple[FieldDescriptor, str]] = field(default_factory=dict)
     inside: list[tuple[FieldDescriptor, "_Wanted"]] = field(default_factory=list)
@@ -257,7 +257,7 @@ def _wanted(ways: Mapping[str, Sequence[FieldDescriptor]]) -> _Wanted:
 
 
 def _misfit(message: Any, wanted: _Wanted) -> tuple[str, str | None] | None:
-    """Return a wanted field that is written in another type, or what is wrong with its value; None where all fit."""
+    """Return a wanted field with another wire type, or the fault of its value; None if all fit."""
     unknown = UnknownFieldSet(message)
     if len(unknown):
         for each in unknown:
@@ -285,9 +285,9 @@ _MOST_INDEX_BYTES = 8
 def _decoder(
     written: WriterSchema, chosen: tuple[int, ...] | str | None, names: tuple[str, ...], pinned: PinnedNumbers
 ) -> Callable[[Sequence[bytes], EventSchema], Decoded]:
-    """Return what reads messages, given as what lies behind prefix and indexes; raises as `read_schema`.
+    """Return a decoder for messages, without prefix and indexes; raises as `read_schema`.
 
-    They are of the type that indexes or a name choose in a schema.
+    Indexes or a name select their type in a schema.
     """
     file = read_schema(written)
     kind = message_at(file, chosen) if isinstance(chosen, tuple) else message_named(file, chosen)

@@ -1,7 +1,7 @@
-"""Finds the fields that an event schema declares in a message of Protobuf, by their names or by their numbers.
+"""Finds the declared fields of an event schema in a Protobuf message, by name or by number.
 
-A number is what a field is known by in Protobuf. So a name that a message does not have is looked for by the numbers
-that it had: a field that was renamed is read as before.
+In Protobuf the number identifies a field. So a name that a message lacks is looked up by its earlier numbers: a renamed
+field is read as before.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from buckets.validation import did_you_mean
 
 TIMESTAMP = "google.protobuf.Timestamp"
 CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
-ONE_VALUE = (TIMESTAMP, CONFLUENT_DECIMAL, MONEY)  # Messages that are one value
+ONE_VALUE = (TIMESTAMP, CONFLUENT_DECIMAL, MONEY)  # Messages that hold one value
 _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _WRAPPERS = frozenset(("google.type.Decimal", *(f"google.protobuf.{kind}Value" for kind in _WRAPPED)))
 _NO_LIST_BUT_OBJECT = "is an object, and must be a list"
@@ -42,7 +42,7 @@ class WantedField:
 
 
 def wanted_fields(message: Descriptor, names: Sequence[str], numbers: Mapping[str, Numbers]) -> dict[str, WantedField]:
-    """Return what each declared field is in a message, by the names or the numbers that those on its way had before."""
+    """Find each declared field in a message, by names or by the numbers that the names on its path had before."""
     found = {}
     for name in names:
         way = _way(message, _path(name)) or _way(message, _path(name), numbers.get(name, ()))
@@ -52,7 +52,7 @@ def wanted_fields(message: Descriptor, names: Sequence[str], numbers: Mapping[st
 
 
 def pinned_with(pinned: PinnedProtobuf, file: FileDescriptor, names: Sequence[str]) -> PinnedProtobuf:
-    """Return what is pinned with the numbers that declared fields have in a newer schema."""
+    """Return the pinned schemas with the numbers that declared fields have in a newer schema."""
     numbers = dict(pinned.numbers)
     for message in messages_of(file):
         ways = {name: _way(message, _path(name)) for name in names}
@@ -72,7 +72,7 @@ def _fields(way: Way) -> list[FieldDescriptor]:
 
 
 def _way(message: Descriptor, path: Path, numbers: Numbers | None = None) -> Way:
-    """Return the way of a path, by its names or numbers in place of them; none where it ends before its last step."""
+    """Return the fields along a path, by name or else by number; empty if the path ends early."""
     steps = [step for step in path if isinstance(step, str)]
     if numbers is not None and len(numbers) != len(steps):
         return ()
@@ -93,7 +93,7 @@ def _way(message: Descriptor, path: Path, numbers: Numbers | None = None) -> Way
 
 
 def _leads_into_value(message: Descriptor, name: str) -> bool:
-    """Return whether a field on the way that a path names is a single value, a list or a map, in which nothing lies."""
+    """Return whether a path leads into a single value, a list or a map, which has no fields."""
     path = _path(name)
     if array_path(name) is not None or any(isinstance(step, int) for step in path):
         return False
@@ -119,7 +119,7 @@ def _wanted(way: Way, name: str) -> WantedField:
 
 
 def _fault(way: Way) -> str:
-    """Return why a way leads to no value; empty where it leads to one."""
+    """Return why a path leads to no value; empty if it leads to one."""
     for step, following in itertools.pairwise((*way, None)):
         if step is None or isinstance(step, int):
             if isinstance(following, int):
@@ -134,7 +134,7 @@ def _fault(way: Way) -> str:
 
 
 def _list_fault(field: FieldDescriptor | int, inner: Way) -> str:
-    """Return why a field is no list of values of an array; empty where it is one."""
+    """Return why a field cannot be the list of an array; empty if it can."""
     if isinstance(field, int):
         return NO_LIST
     if is_map(field) or (field.message_type is not None and not field.is_repeated):
@@ -150,7 +150,7 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def is_wrapper(field: FieldDescriptor) -> bool:
-    """Return whether a field is one value in a message around it, so that it may be null."""
+    """Return whether a field is a message that wraps one value, so that it may be null."""
     return field.message_type is not None and field.message_type.full_name in _WRAPPERS
 
 
@@ -159,7 +159,7 @@ _SCALE = "as a measure it needs a scale, as in {scale: 2}"
 
 
 def imported_fields(file: FileDescriptor, name: str | None, wanted: tuple[str, str]) -> list[ImportedField]:
-    """Return the fields of a message; without a name of the only one that has the wanted fields, else SchemaError."""
+    """Return the fields of a message; without a name, of the only one with the wanted fields, else SchemaError."""
     if name is not None or len(file.message_types_by_name) == 1:
         return list(_imported_fields(message_named(file, name), "", ()))
     by_message = {
@@ -184,7 +184,7 @@ def imported_fields(file: FileDescriptor, name: str | None, wanted: tuple[str, s
 
 
 def _imported_fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterator[ImportedField]:
-    """Yield the fields of a message, and those of messages in it but for such that contain themselves."""
+    """Yield the fields of a message and of nested messages, except those that contain themselves."""
     outer = (*outer, message.full_name)
     for field in message.fields:
         name = f"{before}{field.name}"
@@ -197,7 +197,7 @@ def _imported_fields(message: Descriptor, before: str, outer: tuple[str, ...]) -
 
 
 def _imported(field: FieldDescriptor, name: str, outer: tuple[str, ...]) -> Iterator[ImportedField]:
-    """Yield what a field can be, or the fields of a message in it; an element of a list has no name."""
+    """Yield the possible roles of a field, or the fields of its message; a list element has no name."""
     inside = field.message_type
     if inside is None:
         yield _single(name, field)
@@ -232,22 +232,22 @@ def _single(name: str, field: FieldDescriptor) -> ImportedField:
 
 
 _SCALARS = {bool: "flag", int: "number", str: "text"}
-"""Of a message with one field for each, the one that holds a value of a type."""
+"""By type of a value, its field in a message with one field for each type."""
 _ENTRY = {"key", "value"}
 _NAMES = "names"
 
 
 def protobuf_bytes(message: Descriptor, value: dict[str, Any]) -> bytes:
-    """Return an object as a message, without a prefix.
+    """Encode an object as a message, without a prefix.
 
-    A text takes anything as JSON. What is null, or not in the object, is not there.
+    A text field takes any value as JSON. Null and missing fields are not set.
     """
     written: bytes = _fill(message_factory.GetMessageClass(message)(), value).SerializeToString(deterministic=True)
     return written
 
 
 def protobuf_value(message: Descriptor, content: bytes) -> dict[str, Any]:
-    """Return what a message says, null for what is not there; ValueError if it is broken."""
+    """Decode a message, null for unset fields; ValueError if it is broken."""
     read = message_factory.GetMessageClass(message)()
     try:
         read.ParseFromString(content)
@@ -301,7 +301,7 @@ def _fill(made: Any, value: dict[str, Any]) -> Any:
 
 
 def _fill_scalar(made: Any, value: Any) -> None:
-    """Put a single value into a message that has a field for each type of it; a list as JSON, null as none of them."""
+    """Set the field for a value's type in a message with one field per type; a list as JSON, null as none."""
     made.SetInParent()
     if value is not None:
         is_list = isinstance(value, list)

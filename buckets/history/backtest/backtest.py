@@ -1,8 +1,8 @@
-"""A backtest: what a set of rules would have raised on history, through the same engine as in a running job.
+"""A backtest: the alerts that a set of rules would have raised on history, by the same engine as in a running job.
 
 pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts ──► a report
 
-A backtest of the rules of a job therefore raises the alerts that the job has raised, to the last digit.
+So a backtest of a job's own rules raises exactly the job's alerts, to the last digit.
 """
 
 from collections import Counter
@@ -57,9 +57,9 @@ from buckets.verdicts.confirmed import Amounts, given_fraud
 
 
 def archive_pieces(history: History, asked: "Backtest") -> Pieces:
-    """Return what has arrived for a job, in pieces, up to the last arrival that counts.
+    """Return a job's arrivals in pieces, up to the last arrival that counts.
 
-    Batches that see other lists are in different pieces, where rules look into some that are not given.
+    If rules look into lists that are not given, batches with different versions of these are in different pieces.
     """
     schema, archive = asked.schema, history.archive.under(asked.schema.new_names)
     first, end = 0, None
@@ -87,7 +87,7 @@ def archive_pieces(history: History, asked: "Backtest") -> Pieces:
 
 
 def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str) -> None:
-    """See that lists that rules look into are there."""
+    """Refuse rules that look into lists which are missing."""
     missing = sorted(set(needed).difference(known))
     if missing:
         there = ", ".join(sorted(known)) or "none"
@@ -97,7 +97,7 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
 
 
 def event_pieces(arrivals: Iterable[pa.RecordBatch], asked: "Backtest") -> Iterator[ArchivePiece]:
-    """Yield events that are no archive's in pieces, in the order in which they come."""
+    """Yield events from outside an archive in pieces, in their order."""
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
@@ -111,13 +111,13 @@ _Recorded = dict[tuple[str, str], dict[Event, Sample]]  # By rule and output, th
 
 @dataclass(frozen=True)
 class Backtest:
-    """A question: what would these rules have raised?"""
+    """A question: which alerts would these rules have raised?"""
 
     rules: tuple[Rule, ...]  # the rules
     schema: EventSchema  # the event schema
     engine: EngineSettings  # lateness, collisions and precision
     lists: Mapping[str, ListIndex]  # lists that are given
-    span: TimeRange = ANY_TIME  # the event times that count
+    span: TimeRange = ANY_TIME  # the range of event times to report
     history_ms: int | None = None  # how much before the range is scored; None for everything
     measure: str | None = None  # the measure that is the amount of an event; None for none
     confirmed: Amounts | None = None  # what was fraud; None where that is not known
@@ -126,7 +126,7 @@ class Backtest:
     samples: int = 5  # how many keys and events of each kind are shown
 
     def check(self) -> None:
-        """See that it can be answered."""
+        """Refuse a question that cannot be answered."""
         check_rules(self.rules, self.schema)
         refuse(raw_window_faults("backtest", self.rules, self.engine, self.schema))
         for variant in self.swept.rules:
@@ -167,7 +167,7 @@ class Backtest:
 
     @property
     def known(self) -> Known:
-        """What expectations may ask for."""
+        """The figures available to expectations."""
         rules = [rule.rule_id for rule in self._evaluated]
         return Known(rules, self.confirmed is not None, self.recorded is not None, self.measure is not None)
 
@@ -189,16 +189,15 @@ class Backtest:
 
     @cached_property
     def settings(self) -> ArchivePiece:
-        """What all pieces are like, without rows, with the lists that are given."""
+        """A template for all pieces, without rows, with the given lists."""
         terms = Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
         return ArchivePiece(NO_ROWS, self.rule_set, terms, self.lists or NO_LISTS)
 
     def scored_rows(self, rows: pa.Table) -> pa.Table:
-        """Return those of some rows of the archive that are scored.
+        """Return the rows of an archive that are scored.
 
-        A field that was declared later is null in what had been archived before. A piece may hold many batches, and the
-        engine orders events by `source_order`, which orders those of a batch only: here it is the number of the
-        arrival.
+        A field that was declared later is null for earlier arrivals. A piece may hold many batches, and `source_order`
+        orders rows only within a batch, so it is replaced by the arrival number.
         """
         for name in self.schema.all_fields:
             if name not in rows.column_names:
@@ -209,7 +208,7 @@ class Backtest:
         return rows.filter(pc.greater_equal(moments_ms(rows[self.schema.event_time.field]), self.from_ms))
 
     def piece(self, rows: pa.Table, like: ArchivePiece) -> ArchivePiece:
-        """Make a piece of rows of the archive, like one without rows."""
+        """Make a piece from rows of the archive and a piece without rows."""
         return replace(like, rows=self.scored_rows(rows))
 
     @property
@@ -223,19 +222,19 @@ class Backtest:
         return RaisedAlerts(self.schema, self.span, self.measure, written, fraud)
 
     def found_in(self, scored: ScoredPiece) -> FoundInPiece:
-        """Return what the report needs to know of a piece; any process may look at it."""
+        """Return the data of a piece that the report needs; any process may call it."""
         return self._raised().found_in(scored)
 
     def run(
         self, pieces: Iterable[ArchivePiece], on_rows: Callable[[int, int], None] = lambda rows, alerts: None
     ) -> BacktestReport:
-        """Score pieces, and count what comes out, as `report` does."""
+        """Score pieces, and count the results as `report` does."""
         return self.report(map(self.found_in, score_pieces(pieces)), on_rows)
 
     def report(
         self, found: Iterable[FoundInPiece], on_rows: Callable[[int, int], None] = lambda rows, alerts: None
     ) -> BacktestReport:
-        """Count what has been found in all pieces, in their order.
+        """Count the results of all pieces, in their order.
 
         `on_rows` is called after each piece with the rows so far and the events that alerted.
         """
@@ -275,7 +274,7 @@ class Backtest:
                 gone[rule_id] += len(samples)
 
         def overlap(rules: list[Rule], rule_id: str | None = None) -> Comparison | None:
-            """Compare rules with the recorded alerts of one, or of all."""
+            """Compare alerts of rules with the recorded alerts of one rule, or of all."""
             if recorded is None:
                 return None
             old: dict[Event, Sample] = {}
@@ -326,11 +325,11 @@ class Backtest:
             for row in output_rows(folder, output, columns, wanted):
                 sample = sample_of(row, self.measure)
                 recorded.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
-        # Tables are read in any order, and of rules that fired at one event the last one's alert is shown.
+        # Tables are read in any order; of several rules that fired at one event, the last one's alert is shown.
         return {of_rule: recorded[of_rule] for of_rule in sorted(recorded)}
 
     def _notes(self, raised: RaisedAlerts, days: Fraction, length: Fraction) -> Iterator[str]:
-        """Yield what a reader should know; `length` is that of the range, in days."""
+        """Yield remarks for readers; `length` is the length of the range in days."""
         if not any(rule.state == "ACTIVE" for rule in self._evaluated):
             yield "no rule is ACTIVE, so there is no alert in all; --active takes drafts and rules on trial as ACTIVE"
         if length - days >= 1:
@@ -367,7 +366,7 @@ def backtest(
     fraud: Mapping[str, Decimal | float | str | None] | None = None,
     sweeps: Iterable[str] | str = (),
 ) -> BacktestReport:
-    """Say what rules would have raised on a table of events.
+    """Count the alerts that rules would have raised on a table of events.
 
     Args:
         events: one row an event, in arrival order, as for `evaluate`.
@@ -402,7 +401,7 @@ def question(
     fraud: Mapping[str, Any] | None,
     sweeps: Iterable[str],
 ) -> Backtest:
-    """Return what a program asks, as `backtest` describes it, once it is checked."""
+    """Return a program's question, as `backtest` describes it, after checking it."""
     settings = EngineSettings() if engine is None else engine
     chosen = checked_kinds(rules, schema, settings)
     asked = Backtest(

@@ -1,4 +1,4 @@
-"""The report of a backtest as a page: its charts as points of a drawing, and the rest as the template shows it."""
+"""The report of a backtest as a page: prepares its charts as points of a drawing; the template shows the rest."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -11,7 +11,7 @@ from buckets.outputs.comparison import Caught, Comparison
 from buckets.pages.page import Mark, render, round_values
 from buckets.printable import key_words
 
-WIDTH, HEIGHT = 720, 220  # Of the drawing within the axes, in units of SVG
+WIDTH, HEIGHT = 720, 220  # The drawing inside the axes, in SVG units
 _CLASSES: dict[Caught, str] = {"only_a": "old", "only_b": "new", "both": "both"}
 _MOST_MARKS = 7
 
@@ -58,7 +58,7 @@ def _day_bars(report: BacktestReport, totals: Mapping[int, int]) -> list[dict[st
 
 
 def _day_marks(report: BacktestReport) -> list[Mark]:
-    """Return the days that are named below the chart: the first of the range, and as many more as there is room for."""
+    """Return the days to label below the chart: the first of the range, and as many more as fit."""
     first, last = report.day_range
     days = last - first + 1
     named = range(first, last + 1, -(-days // _MOST_MARKS))
@@ -66,7 +66,7 @@ def _day_marks(report: BacktestReport) -> list[Mark]:
 
 
 def _heights(most: Fraction, whole: bool = False) -> list[Mark]:
-    """Return round numbers up to the one that is as high as a chart; none where that is 0."""
+    """Return round numbers up to the top of a chart; empty if that is 0."""
     marks = round_values(Fraction(0), most, whole=whole) if most else []
     return [Mark(round(float(HEIGHT * (1 - value / most)), 2), text) for value, text in marks]
 
@@ -85,7 +85,7 @@ def _stacked(overlap: Comparison) -> list[dict[str, Any]]:
 
 
 def _trade_off(report: BacktestReport) -> dict[str, Any]:
-    """Show recall and precision of variants against alerts a day, or amounts where no fraud is known."""
+    """Plot recall and precision of variants against alerts a day, or amounts if no fraud is known."""
     figures = [variant.figures for variant in report.variants]
     rates = [report.per_day(found.alerts) for found in figures]
     most_rate, unit, most = max(rates) or Fraction(1), "per cent", Fraction(100)
@@ -112,7 +112,7 @@ def _trade_off(report: BacktestReport) -> dict[str, Any]:
                 label = f"{values}: {decimal_text(rate, 1)} alerts a day, {name} {value}"
                 x, y = round(float(WIDTH * rate / most_rate), 2), round(float(HEIGHT * (1 - share)), 2)
                 points.append({"x": x, "y": y, "is_as_written": variant.is_as_written, "label": label})
-        # They are joined where there is one sweep.
+        # With a single sweep the points are joined.
         path = " ".join(f"{point['x']},{point['y']}" for point in points) if len(report.sweeps) == 1 else ""
         curves.append({"name": name, "kind": kind, "points": points, "path": path})
     round_rates = round_values(Fraction(0), most_rate)

@@ -1,8 +1,7 @@
-"""The alerts that a backtest raises, and confirmed fraud, gathered piece by piece, and figures of them.
+"""Collects the alerts of a backtest, and confirmed fraud, piece by piece, and computes figures from them.
 
-Events are rows of the pieces, known by the number of their arrival. So it is known which of two came first. An event
-that alerts is kept once, whatever the number of rules and variants that it alerts for; of an alert there are two
-numbers.
+Events are rows of the pieces, identified by their arrival number, which also tells which of two came first. An event
+that alerts is stored once, for any number of rules and variants; each alert takes two numbers.
 """
 
 import json
@@ -54,7 +53,7 @@ _LEAST_SHARE = 20  # A day counts if it has at least 1/20 of the events of a usu
 
 
 def scaled_amounts(rows: pa.Table, schema: EventSchema, amount: str | None) -> npt.NDArray[np.int64]:
-    """Return the amounts of rows of a history as scaled int64; 0 where there is none."""
+    """Return the amounts of rows of a history as scaled int64; 0 if missing."""
     if amount is None:
         return np.zeros(len(rows), np.int64)
     amounts, *_ = conversion.measures(rows[amount].combine_chunks(), schema.measures[amount])
@@ -63,9 +62,9 @@ def scaled_amounts(rows: pa.Table, schema: EventSchema, amount: str | None) -> n
 
 @dataclass(frozen=True)
 class FraudEvent:
-    """An event that is confirmed fraud, with the number of the arrival with which it came first.
+    """An event that is confirmed fraud, with the number of its first arrival.
 
-    The amount is scaled, and 0 where it is not known; the fields are those by which rules group.
+    The amount is scaled, and 0 if unknown; the fields are those by which rules group.
     """
 
     arrival: int
@@ -75,7 +74,7 @@ class FraudEvent:
 
 
 class FraudEvents:
-    """Looks for confirmed fraud in a history.
+    """Searches a history for confirmed fraud.
 
     Attributes:
         confirmed: the ids that are confirmed fraud, found or not, with their amounts.
@@ -83,7 +82,7 @@ class FraudEvents:
     """
 
     def __init__(self, confirmed: Amounts, schema: EventSchema, amount: str | None, fields: Iterable[str]) -> None:
-        """Begin with nothing found; `amount` is the measure that is the amount of an event, `fields` those of keys."""
+        """Begin with nothing found; `amount` is the measure of the events' amounts, `fields` are those of keys."""
         self.confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
         self.found: dict[Event, FraudEvent] = {}
@@ -91,11 +90,11 @@ class FraudEvents:
 
     @property
     def missing(self) -> int:
-        """How many of these ids have not been found."""
+        """The number of these ids that have not been found."""
         return len(self.confirmed) - len(self._ids_found)
 
     def among(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of a piece that are confirmed fraud, with what `take` needs of them."""
+        """Return the rows of a piece that are confirmed fraud, with the data that `take` needs."""
         event_id, time = self._schema.event_id, self._schema.event_time.field
         mask = pc.and_(
             pc.is_in(rows[event_id], value_set=pa.array(self.confirmed, pa.string())), rows["_fault"].is_null()
@@ -104,7 +103,7 @@ class FraudEvents:
         return rows.select(names).filter(mask)
 
     def take(self, rows: pa.Table) -> None:
-        """Take what is `among` the rows of a piece; pieces come in their order."""
+        """Add rows returned by `among`; pieces come in their order."""
         event_id, time = self._schema.event_id, self._schema.event_time.field
         fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
         columns = (rows[event_id].to_pylist(), rows[ARRIVAL].to_pylist(), moments_ms(rows[time]).to_pylist())
@@ -115,9 +114,9 @@ class FraudEvents:
                 self._ids_found.add(event)
 
     def _worth(self, event_id: str, own: int) -> int:
-        """Return the confirmed amount of an event, scaled; its own where none is written.
+        """Return the confirmed amount of an event, scaled, or its own amount if none is given.
 
-        The amount written for an id belongs to its first event; later events of this id count 0.
+        An amount given for an id belongs to its first event; later events with this id count 0.
         """
         written = self.confirmed[event_id]
         if written is None or self._amount is None:
@@ -130,7 +129,7 @@ class FraudEvents:
 
 @dataclass(frozen=True)
 class _AlertedEvents:
-    """The rows at which something has alerted: arrays of one length, but for the last."""
+    """The rows at which something alerted: arrays of one length, except the last."""
 
     arrival: Int64s  # the number of each
     time_ms: Int64s
@@ -141,7 +140,7 @@ class _AlertedEvents:
 
 
 class FoundInPiece(NamedTuple):
-    """What a backtest keeps of a piece. Of rows that have alerted there are arrays of one length."""
+    """The data that a backtest keeps from a piece. Arrays about alerted rows have the same length."""
 
     rows: int  # how many rows the piece has
     days: pa.Table  # its events in the span, as `events_by_day` counts them
@@ -158,10 +157,9 @@ class FoundInPiece(NamedTuple):
 
 
 class RaisedAlerts:
-    """Gathers what scored pieces have raised within a span of event time, and counts it when all have been taken.
+    """Collects the alerts of scored pieces within a range of event times, and counts them at the end.
 
-    The alerts of a rule in an output are an int64 array of two columns: rows of the events that alerted, and numbers of
-    keys.
+    The alerts of a rule in an output are an int64 array of two columns: row numbers of alerted events, and key numbers.
 
     Attributes:
         arrived: how many rows have been taken.
@@ -182,11 +180,11 @@ class RaisedAlerts:
     ) -> None:
         """Begin with nothing taken.
 
-        `amount` is the measure that is the amount of an event, if any; `rules` has rules by their ids, and by the id of
-        a variant the rule that it is one of; `fraud` looks for confirmed fraud, where some is known.
+        `amount` is the measure of the events' amounts, if any; `rules` holds rules by id, and for the id of a variant
+        its rule; `fraud` searches for confirmed fraud, if any is known.
         """
         self._schema, self._span, self._amount, self.fraud = schema, span, amount, fraud
-        # Alerts that are held back are those of all keys, and so is what variants raise.
+        # Held-back alerts, and those of variants, cover all keys.
         active = {name: rule for name, rule in rules.items() if rule.state == "ACTIVE"}
         self._shares = {name: rule for name, rule in active.items() if rule.rollout < WHOLE_SHARE}
         self._code_of: dict[str, int] = {}
@@ -200,7 +198,7 @@ class RaisedAlerts:
         self.all_ms: tuple[int, ...] = ()
 
     def found_in(self, scored: ScoredPiece) -> "FoundInPiece":
-        """Return what `take` needs to know of a piece; nothing of other pieces is looked at."""
+        """Return the data of a piece that `take` needs, independent of other pieces."""
         rows, schema, account = scored.piece.rows, self._schema, scored.results.account
         times_ms = moments_ms(rows[schema.event_time.field]).filter(rows["_fault"].is_null())
         there = []
@@ -230,7 +228,7 @@ class RaisedAlerts:
         )
 
     def take(self, found: "FoundInPiece") -> None:
-        """Take a piece into account; pieces come in their order."""
+        """Add a piece; pieces come in their order."""
         self.days = joined_days(pa.concat_tables([self.days, found.days]))
         known_ms = self.all_ms + found.all_ms
         self.all_ms = (min(known_ms), max(known_ms)) if known_ms else ()
@@ -256,7 +254,7 @@ class RaisedAlerts:
             self._found[rule_id, output].append(added[at])
 
     def _number(self, text: str) -> int:
-        """Return the number of a key as JSON, whatever the order of its fields."""
+        """Return the number of a key given as JSON, whatever the order of its fields."""
         if text not in self._code_of:
             key = _sorted_json(json.loads(text))
             if key not in self._keys:
@@ -281,7 +279,7 @@ class RaisedAlerts:
     def _of(self, rule_id: str, output: str) -> Int64s:
         """Return the alerts of a rule or a variant in an output.
 
-        Of an ACTIVE rule those of the keys inside its `rollout`, for they alone come, or would come, to `alerts`.
+        For an ACTIVE rule only those of keys inside its `rollout`, since no others can reach `alerts`.
         """
         return np.concatenate([_NO_ALERTS, *self._found.get((rule_id, output), [])])
 
@@ -289,17 +287,17 @@ class RaisedAlerts:
         return self._of(rule.rule_id, ALERTS if rule.state == "ACTIVE" else SHADOW_ALERTS)
 
     def of_rules(self, rules: Iterable[Rule]) -> Figures:
-        """Return what rules have raised together: their alerts, or of those on trial their shadow alerts."""
+        """Return the joint alerts of rules, or for rules on trial their shadow alerts."""
         alerts = [(rule, self._alerts_of(rule)) for rule in rules]
         return self._figures(alerts, sum(len(self._of(rule.rule_id, HELD_ALERTS)) for rule, _ in alerts))
 
     def of_variants(self, variants: Mapping[str, Rule]) -> Figures:
-        """Return what variants, by their ids with the rules that they are of, have raised together."""
+        """Return the joint alerts of variants, given by id with their rules."""
         held = sum(len(self._of(name, VARIANT_HELD_ALERTS)) for name in variants)
         return self._figures([(rule, self._of(name, VARIANT_ALERTS)) for name, rule in variants.items()], held)
 
     def by_day(self, rules: Iterable[Rule]) -> dict[int, dict[str, int]]:
-        """Return by day the alerts of each rule that has some, days ascending."""
+        """Return the alerts of each rule by day, days ascending, without rules that have none."""
         days: dict[int, dict[str, int]] = defaultdict(dict)
         for rule in rules:
             times_ms = self._events.time_ms[self._alerts_of(rule)[:, 0]]
@@ -308,7 +306,7 @@ class RaisedAlerts:
         return {day: days[day] for day in sorted(days)}
 
     def top_keys(self, rule: Rule, most: int) -> tuple[KeyCount, ...]:
-        """Return the keys with most alerts of a rule; of equal ones those that come first as text."""
+        """Return the keys with the most alerts of a rule; ties are ordered as text."""
         numbers, counts = np.unique(self._alerts_of(rule)[:, 1], return_counts=True)
         named = sorted(
             (-count, self._texts[number]) for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
@@ -329,7 +327,7 @@ class RaisedAlerts:
         return samples
 
     def _figures(self, alerts: Sequence[tuple[Rule, Int64s]], held: int) -> Figures:
-        """Return the figures of some rules together; `held` more alerts were held back."""
+        """Return the joint figures of some rules; `held` more alerts were held back."""
         row, key = np.concatenate([_NO_ALERTS, *(of_rule for _, of_rule in alerts)]).T
         is_alerted = np.zeros(len(self._events.first_row), np.bool_)
         is_alerted[self._events.event[row]] = True
@@ -347,14 +345,14 @@ class RaisedAlerts:
 
     @cached_property
     def _fraud_number(self) -> Int64s:
-        """For each confirmed fraud of the span the number of its event; -1 where that did not alert."""
+        """Return the event number of each confirmed fraud of the span; -1 if it did not alert."""
         events = self._events
         alerted = zip(events.event_id.to_pylist(), events.time_ms.tolist(), strict=True)
         number_of = dict(zip(alerted, events.event.tolist(), strict=True))
         return np.array([number_of.get(event, -1) for event in self._fraud_in_span], np.int64)
 
     def _fraud_keys(self, fields: frozenset[str]) -> Int64s:
-        """Return for each of them the number of its key by some fields; -1 where no alert has it."""
+        """Return the key number of each of them for some fields; -1 if no alert has that key."""
         if fields not in self._fraud_keys_by:
             keys = ({name: fraud.fields[name] for name in fields} for fraud in self._fraud_in_span.values())
             numbers = [self._keys.get(_sorted_json(key), -1) for key in keys]
@@ -392,7 +390,7 @@ class RaisedAlerts:
 
 
 def _by_rule(alerts: pa.Table) -> Iterator[tuple[str, str, Int64s]]:
-    """Return each rule and output with the indices of its alerts, ascending."""
+    """Return the ascending indices of alerts by rule and output."""
     numbered = alerts.append_column("at", pa.array(np.arange(len(alerts))))
     grouped = numbered.group_by(["rule_id", "output"], use_threads=False).aggregate([("at", "list")])
     for rule_id, output, at in zip(grouped["rule_id"], grouped["output"], grouped["at_list"], strict=True):
@@ -404,22 +402,21 @@ def _sorted_json(values: Mapping[str, object]) -> str:
 
 
 def events_by_day(times_ms: pa.ChunkedArray) -> pa.Table:
-    """Count events by `day`, given their times: how many `events` there are, and `first_ms` and `last_ms` of them."""
+    """Count events by `day` from their times: `events` is their number, `first_ms` and `last_ms` the range."""
     days, ones = times_ms.to_numpy() // DAY_MS, np.ones(len(times_ms), np.int64)
     return joined_days(pa.table({"day": days, "events": ones, "first_ms": times_ms, "last_ms": times_ms}))
 
 
 def joined_days(days: pa.Table) -> pa.Table:
-    """Return events by day, where a day may have had several rows, with one for each."""
+    """Merge the rows of events by day into one per day."""
     joined = days.group_by("day").aggregate([("events", "sum"), ("first_ms", "min"), ("last_ms", "max")])
     return joined.rename_columns({"events_sum": "events", "first_ms_min": "first_ms", "last_ms_max": "last_ms"})
 
 
 def counted_days(days: pa.Table, begin_ms: int | None, end_ms: int | None) -> Fraction:
-    """Return how many days count, given all events of a range by day; there is at least one event.
+    """Return how many days count, given all events of a range by day, at least one event.
 
-    A range without a beginning begins with the first event of a day that counts, one without an end ends after the
-    last.
+    An open beginning is the first event of a day that counts, an open end is after the last.
     """
     counts = np.sort(days["events"].to_numpy())
     middle = np.searchsorted(np.cumsum(counts), counts.sum() / 2)

@@ -1,4 +1,4 @@
-"""What a backtest has found, as plain values and as JSON, and what people expect of it."""
+"""The results of a backtest, as plain values and as JSON, and expectations about them."""
 
 import json
 import re
@@ -21,15 +21,15 @@ from buckets.rules.revision import names
 from buckets.rules.rule import State
 
 TITLES: dict[Caught, str] = {"only_a": "only old", "only_b": "only new", "both": "both"}
-"""The parts of an overlap: what was recorded is old, what the backtest raised is new."""
+"""The parts of an overlap: recorded alerts are old, those of the backtest are new."""
 
 
 @dataclass(frozen=True)
 class FraudFigures:
-    """Alerts beside the confirmed fraud of the range.
+    """Alerts compared with the confirmed fraud of the range.
 
-    Money is *saved* where a payment that was fraud alerted itself, or arrived after an alert of the range for the same
-    values of the alerting rule's `group_by`; a rule that groups by nothing saves only what alerts itself.
+    Money counts as *saved* if a fraudulent payment alerted itself, or arrived after an alert of the range for the same
+    values of the alerting rule's `group_by`; a rule without `group_by` saves only payments that alert themselves.
     """
 
     confirmed: int  # how many events of the range are confirmed fraud
@@ -41,7 +41,7 @@ class FraudFigures:
 
     @property
     def fraud_of_alerted(self) -> Fraction | None:
-        """Return the share of the events that alerted which are confirmed fraud; None where none alerted."""
+        """Return the share of alerted events that are confirmed fraud; None if none alerted."""
         return Fraction(self.caught, self.alerted) if self.alerted else None
 
     @property
@@ -51,13 +51,13 @@ class FraudFigures:
 
     @property
     def saved_amount(self) -> Decimal:
-        """What was caught, or arrived after an alert."""
+        """The amount that was caught, or that arrived after an alert."""
         return self.caught_amount + self.after_amount
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What some rules have raised together."""
+    """The joint results of some rules."""
 
     alerts: int  # how many alerts
     held: int  # how many alerts policies have held back
@@ -77,7 +77,7 @@ class KeyCount:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What a rule has raised."""
+    """The results of a rule."""
 
     rule_id: str  # the rule
     state: State  # ACTIVE, or SHADOW of one on trial
@@ -89,7 +89,7 @@ class RuleResult:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """What the swept rules have raised together with one value of each sweep, in the order of the sweeps."""
+    """The joint results of the swept rules with one value of each sweep, in the order of the sweeps."""
 
     values: tuple[str, ...]
     is_as_written: bool
@@ -98,7 +98,7 @@ class VariantResult:
 
 @dataclass(frozen=True)
 class BacktestReport:
-    """What a set of rules would have raised."""
+    """The results of a set of rules."""
 
     begin_ms: int  # the first event time that counts
     end_ms: int  # the first one after them
@@ -118,9 +118,9 @@ class BacktestReport:
 
     @property
     def day_range(self) -> tuple[int, int]:
-        """The first and the last day that is shown, in days since 1970 in UTC: of the range, with its quiet days.
+        """The first and the last day to show, in days since 1970 in UTC: those of the range, including quiet days.
 
-        Where a wild date makes the range twice as long as the days that count, of the days with alerts.
+        If a wild date makes the range twice as long as the days that count, those with alerts instead.
         """
         first, last = self.begin_ms // DAY_MS, (self.end_ms - 1) // DAY_MS
         ends = [] if last - first > 2 * self.days + 2 else [first, last]
@@ -143,7 +143,7 @@ _LIKE = "write it as in `alerts < 500 per day`, `precision >= 0.2`, `alerts of R
 
 @dataclass(frozen=True)
 class Expectation:
-    """A comparison that is to hold."""
+    """A comparison that should hold."""
 
     text: str  # as it was written
     figure: str  # one of `FIGURES`
@@ -155,7 +155,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class CheckedExpectation:
-    """What became of an expectation, with the value that was found; None is not known, and meets none."""
+    """The result of an expectation, with the value found; None (unknown) never meets it."""
 
     expectation: Expectation
     value: Fraction | None
@@ -163,7 +163,7 @@ class CheckedExpectation:
 
     @property
     def found(self) -> str:
-        """What was found, in words."""
+        """The value found, in words."""
         if self.value is None:
             return "is not known: there is nothing to divide by"
         return f"is {short_decimal_text(self.value)}"
@@ -171,7 +171,7 @@ class CheckedExpectation:
 
 @dataclass(frozen=True)
 class Known:
-    """What expectations may ask for: rules, and whether fraud, recorded alerts and amounts of events are known."""
+    """The figures available to expectations: rules, and whether fraud, recorded alerts and amounts are known."""
 
     rules: Collection[str]
     fraud: bool
@@ -180,7 +180,7 @@ class Known:
 
 
 def parse_expectation(text: str, known: Known) -> Expectation:
-    """Read an expectation of what is known, as in `alerts < 500 per day`."""
+    """Parse an expectation about known figures, such as `alerts < 500 per day`."""
     written = _FORM.fullmatch(" ".join(text.split()))
     if written is None:
         message = f"expect {in_quotes(text)}: cannot be read; {_LIKE}; figures: {', '.join(FIGURES)}"
@@ -207,7 +207,7 @@ def parse_expectation(text: str, known: Known) -> Expectation:
 
 
 def check_expectation(expectation: Expectation, report: BacktestReport) -> CheckedExpectation:
-    """See whether an expectation holds."""
+    """Check whether an expectation holds."""
     value = _value(expectation, report)
     if value is not None and expectation.is_per_day:
         value /= report.days
@@ -232,7 +232,7 @@ def _value(expectation: Expectation, report: BacktestReport) -> Fraction | None:
 
 
 def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] = ()) -> dict[str, Any]:
-    """Return a report as values that JSON knows."""
+    """Return a report as values for JSON."""
     return {
         "from": iso_text(report.begin_ms),
         "to": iso_text(report.end_ms),

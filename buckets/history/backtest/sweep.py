@@ -6,7 +6,7 @@ spike.when.payments=5..20:4      four numbers instead of the 10 in `payments >= 
 spike.recent.window=1h,2h        two windows of the feature `recent`
 payer-24h.cooldown=none,1h,6h    three cooldowns
 
-Several sweeps are tried in all their combinations: each makes a variant of a rule, with an id of its own.
+Several sweeps are tried in all their combinations: each makes a variant of a rule, with a separate id.
 """
 
 import re
@@ -56,14 +56,14 @@ _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 _PARAMETER = re.compile(rf"(limit|window|cooldown|when\.{_WORD}|{_WORD}\.window)=(.*)", re.ASCII | re.DOTALL)
 _RANGE = re.compile(r"(.+?)\.\.(.+?):(\d{1,6})", re.ASCII)
 NONE = "none"  # The value of a cooldown that is left out
-_MOST_DIGITS = 38  # Before or after the point, written out: limits have no more
+_MOST_DIGITS = 38  # Before or after the point; limits have no more
 _MORE_DIGITS = 2
 """Values of a range that does not divide evenly get this many more digits than its ends."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The values, as they are shown, that are tried of a number of a rule.
+    """The values, as displayed, to try for a number of a rule.
 
     `parameter` is `limit`, `window` or `cooldown`; `when.` and a feature; or a feature and `.window`.
     """
@@ -79,7 +79,7 @@ class Sweep:
 
 
 def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ...]:
-    """Read sweeps, as at the top of this module; a parameter without a rule is that of the only rule that has it."""
+    """Parse sweeps as at the top of this module; a parameter without a rule belongs to the only rule that has it."""
     sweeps: list[Sweep] = []
     for text in texts:
         try:
@@ -99,7 +99,7 @@ def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ..
 
 
 def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
-    """Read a sweep.
+    """Parse a sweep.
 
     Raises:
         ValueError: it is not a sweep, or not of these rules.
@@ -139,7 +139,7 @@ def _ids(rules: Iterable[Rule]) -> str:
 
 
 def _lack(rule: Rule, parameter: str) -> str | None:
-    """Say why a rule has no such parameter; None if it has."""
+    """Say why a rule lacks such a parameter; None if it has it."""
     head, _, last = parameter.rpartition(".")
     feature = last if head == "when" else head
     if feature and rule.is_short:
@@ -162,7 +162,7 @@ def _lack(rule: Rule, parameter: str) -> str | None:
 
 
 def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
-    """Read the values of a sweep: a range or a list.
+    """Parse the values of a sweep: a range or a list.
 
     Raises:
         ValueError: it is neither.
@@ -204,7 +204,7 @@ def _value(text: str, is_number: bool, may_be_none: bool) -> str:
 
 
 def _shown(numbers: Sequence[Fraction], ends: Iterable[str]) -> list[str]:
-    """Return evenly spaced numbers with as few digits as they need, or two more than the ends are written with."""
+    """Return evenly spaced numbers with as few digits as they need, at most two more than the ends."""
     least = max(digits_after_point(Decimal(end)) for end in ends)
     for digits in range(least, least + _MORE_DIGITS + 1):
         if all((number * 10**digits).denominator == 1 for number in numbers):
@@ -214,7 +214,7 @@ def _shown(numbers: Sequence[Fraction], ends: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Combination:
-    """One value of each sweep, in their order, and the variants whose alerts are together those of the combination."""
+    """One value of each sweep, in their order, and the variants that together raise the combination's alerts."""
 
     values: tuple[str, ...]
     rules: tuple[str, ...]
@@ -223,7 +223,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class SweptRules:
-    """The variants that are tried beside the rules."""
+    """The variants to try beside the rules."""
 
     sweeps: tuple[Sweep, ...] = ()  # what was asked for
     rules: tuple[Rule, ...] = ()  # the variants, each with an id of its own
@@ -235,7 +235,7 @@ NO_SWEEP = SweptRules()
 
 
 def swept_rules(sweeps: Sequence[Sweep], rules: Iterable[Rule]) -> SweptRules:
-    """Make the variants that sweeps ask for."""
+    """Make the variants of some sweeps."""
     by_id = {rule.rule_id: rule for rule in rules}
     swept = [by_id[rule_id] for rule_id in dict.fromkeys(sweep.rule_id for sweep in sweeps)]
     variants: dict[tuple[str, tuple[str, ...]], Rule] = {}
@@ -256,7 +256,7 @@ def swept_rules(sweeps: Sequence[Sweep], rules: Iterable[Rule]) -> SweptRules:
 
 
 def _variant(rule: Rule, changes: Iterable[tuple[Sweep, str]], number: int) -> Rule:
-    """Give a rule other values: on trial, for all keys, and with an id that no rule of a person has."""
+    """Give a rule other values: on trial, for all keys, and with an id that no written rule has."""
     data = rule.model_dump(by_alias=True, mode="json")
     for sweep, value in changes:
         _change(data, sweep.parameter, value)

@@ -1,4 +1,4 @@
-"""The condition of a rule in its parts: which hold, how far each is from the other side, or why none was evaluated."""
+"""Explains a rule's condition: which parts hold, how far each is from changing, or why it was not evaluated."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -38,33 +38,33 @@ _VERBS: Final = {
     "<": ("is below", "is not below"),
     "<=": ("is at most", "is above"),
 }
-"""A comparison that is true, and one that is false."""
+"""The verb of a comparison if it is true, and if it is false."""
 _JOINS: Final[dict[str, Literal["all", "any", "not"]]] = {"and": "all", "or": "any", "not": "not"}
 _TRUTHS: Final[dict[bool | None, Truth]] = {None: "unknown", True: "true", False: "false"}
 
 
 @dataclass(frozen=True)
 class KnownValues:
-    """What a condition is about."""
+    """The values in a condition."""
 
     values: Mapping[str, Value]  # by name, features and fields of the event; NULL is None
     why_null: Mapping[str, str]  # by name, why a feature has no value
-    lists: ListsAt | None  # as they were at the event
+    lists: ListsAt | None  # at the time of the event
 
     def words(self, name: str) -> str:
-        """Return a value with its name."""
+        """Return a name with its value."""
         return f"{name} ({shown(self.values[name])})"
 
 
 def explain_condition(when: SqlFilter, known: KnownValues) -> ConditionPart:
-    """Explain a condition part by part, in the order in which it was written."""
+    """Explain a condition part by part, in its written order."""
     from buckets.expressions.parser import parse_expression
 
     return _part(parse_expression(when.text), known)
 
 
 def explain_test(name: str, value: PlainValue, limit: Limit) -> ConditionPart:
-    """Explain a comparison that the kernel has made: of all digits, also of those that are not shown."""
+    """Explain a comparison made by the kernel, with all digits, also those not displayed."""
     assert isinstance(value.exact, Fraction)
     assert isinstance(value.shown, Decimal)
     test = Expression(limit.operator, (Expression("field", value=name), Expression("number", value=limit.value)))
@@ -92,7 +92,7 @@ def _part(expression: Expression, known: KnownValues) -> ConditionPart:
 
 
 def _compared(expression: Expression, first: Decimal, second: Decimal, truth: Truth) -> ConditionPart:
-    """Explain a comparison of two numbers, and how far they lie apart."""
+    """Explain a comparison of two numbers, with their distance."""
     left, right = expression.operands
     verb = _VERBS[expression.operator][truth != "true"]
     distance = abs(first - second)
@@ -106,7 +106,7 @@ def _compared(expression: Expression, first: Decimal, second: Decimal, truth: Tr
 
 
 def _side(expression: Expression, value: Decimal) -> str:
-    """Return a side of a comparison, with its value where that does not stand there already."""
+    """Return a side of a comparison, with its value unless it is a literal."""
     if expression.operator == "number":
         return readable(value)
     words = value_in_words(expression)
@@ -118,7 +118,7 @@ def _words(expression: Expression, known: KnownValues) -> str:
 
 
 def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
-    """Return why the rules of an event's batch lack a rule."""
+    """Explain why the rules of an event's batch lack a rule."""
     version = past.cuts[target.batch_id].ruleset_version
     last = past.versions.latest_change(rule_id, version)
     if last is not None:
@@ -140,7 +140,7 @@ def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
 
 
 def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
-    """Say whether its state or its time keeps a rule from being evaluated."""
+    """Explain a rule that is not evaluated because of its state or its time."""
     if rule.state == "PAUSE":
         yield Reason("paused", "the rule was paused (PAUSE): it kept its events and was not evaluated")
     if not rule.is_in_force:
@@ -154,7 +154,7 @@ def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
 
 
 def of_event(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
-    """Say whether the event lacks a field that the rules need: a dead letter, or one that the rule does not see."""
+    """Explain a missing field that the rules need: the event is a dead letter, or the rule does not see it."""
     rule_set = past.rule_set(target.batch_id)
     groups = rule_set.groups if target.on == "events" else rule_set.alert_groups
     of_rule = [group for group in groups if any(other.rule_id == rule.rule_id for other in group.rules)]
@@ -168,7 +168,7 @@ def of_event(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
 
 
 def of_topic(target: Target) -> Iterator[Reason]:
-    """Say whether the event's topic only fills timelines."""
+    """Explain that events of the event's topic only fill timelines, if so."""
     judged = target.arrivals.columns.get(JUDGED)
     if judged is not None and judged[0].as_py() is False:
         topic = topic_of(target.arrivals.origins[0][0])
@@ -176,7 +176,7 @@ def of_topic(target: Target) -> Iterator[Reason]:
 
 
 def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
-    """Say which parts of the rule's filter do not hold for the event."""
+    """Name the parts of the rule's filter that do not hold for the event."""
     if not rule.where or past.passing(rule.where, target.arrivals).all():
         return
     if isinstance(rule.where, SqlFilter):
@@ -192,7 +192,7 @@ def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
 
 
 def known_fields(past: Past, where: SqlFilter, target: Target) -> KnownValues:
-    """Return the fields of the event that a condition names, and the lists as they were."""
+    """Return the event fields that a condition names, and the lists at that time."""
     schema = target.arrivals.schema
     values = {}
     for name in set(where.expression.fields()) & set(schema.all_fields):
@@ -213,7 +213,7 @@ def _value(target: Target, test: Condition) -> str:
 
 
 def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
-    """Say what became of the event in a group, where that keeps rules from being evaluated."""
+    """Explain the fate of the event in a group, if it keeps rules from being evaluated."""
     group, fate, clock_ms, arrivals = history.group.name, history.fate, history.clock_ms, history.arrivals
     other = history.others.get(history.target, history.target)
     had = "id and time" if arrivals.times_ms[other] == target.time_ms else "id"
@@ -248,7 +248,7 @@ def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
 
 
 def of_patience(rule: Rule, named: NamedFeature, history: KeyHistory, target: Target) -> Iterator[Reason]:
-    """Say whether an event came too late, or its window reaches further back than events are kept raw."""
+    """Explain that an event was too late, or that its window reaches beyond the raw events, if so."""
     if history.fate != "late" or history.clock_ms is None:
         return
     lateness_ms = history.regime.horizon_ms - history.group.longest_window_ms

@@ -1,4 +1,4 @@
-"""An explanation: what is known of a rule at an event, and whether recomputed values match the recorded ones."""
+"""An explanation: all that is known of a rule at an event, and whether recomputed values match the recorded ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -18,13 +18,13 @@ Truth = Literal["true", "false", "unknown", "uncertain"]
 
 @dataclass(frozen=True)
 class RuleThen:
-    """A rule as it was."""
+    """A rule at the time."""
 
     rule_id: str  # its id
     version: int  # its own version
     state: str  # ACTIVE, SHADOW and so on
-    sentence: str  # it in English
-    written: Mapping[str, Any]  # it as it was written
+    sentence: str  # the rule in English
+    written: Mapping[str, Any]  # the rule as written
     ruleset_version: int  # the version of all rules that scored the event
     author: str  # who made this version of it
     reason: str  # why
@@ -34,7 +34,7 @@ class RuleThen:
 
 @dataclass(frozen=True)
 class EventThen:
-    """An event as it came."""
+    """An event as it arrived."""
 
     event_id: str  # its id
     time_ms: int  # when it happened
@@ -48,7 +48,7 @@ class EventThen:
 
 @dataclass(frozen=True)
 class WindowArrival:
-    """Something that arrived with a time inside a window."""
+    """An arrival with a time inside a window."""
 
     event_id: str  # its id; of an alert the alert's
     time_ms: int  # when it happened
@@ -66,7 +66,7 @@ class WindowArrival:
 
 @dataclass(frozen=True)
 class StepThen:
-    """A step of a sequence, or what came between its steps and must not."""
+    """A step of a sequence, or an event that must not come between its steps."""
 
     name: str  # as the rule has it
     event_id: str | None  # of the latest event that can be the step; None without one
@@ -76,7 +76,7 @@ class StepThen:
 
 @dataclass(frozen=True)
 class RecordedValue:
-    """A value as the job has it."""
+    """A value as recorded by the job."""
 
     value: str | bool | None  # as text; None for NULL
     lower: str | bool | None  # what it is at least, where it is not exact
@@ -87,13 +87,13 @@ class RecordedValue:
 
     @property
     def known(self) -> Decimal | str | bool | None:
-        """The value, with a number as one."""
+        """The value, converted if it is a number."""
         return self.value if self.is_text else _number(self.value)
 
 
 @dataclass(frozen=True)
 class ValueComparison:
-    """A value that is computed again, beside the recorded one."""
+    """A recomputed value compared with the recorded one."""
 
     equal: bool | None  # whether they are equal to the last digit; None where nothing is recorded
     within: bool | None  # whether it lies within the recorded bounds; None where there are none
@@ -103,7 +103,7 @@ class ValueComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureThen:
-    """A feature, or the one aggregate of a rule, over its window."""
+    """A feature, or the only aggregate of a rule, over its window."""
 
     name: str  # of the feature; `value` of a rule of one aggregate
     phrase: str  # what it computes, in English
@@ -113,11 +113,11 @@ class FeatureThen:
     left: str  # whether the beginning is in it: closed or open
     start_ms: int  # where the window begins
     end_ms: int  # where it ends, which is in it
-    reset_ms: int | None = None  # the alert that has reset it, if one has: what is not later does not count
+    reset_ms: int | None = None  # the latest alert that reset it, if any: only later events count
     entries: tuple[WindowArrival, ...] = ()  # what arrived with a time in the window, by time
     left_out: int = 0  # how many more there are, between the first and the last that are here
     steps: tuple[StepThen, ...] = ()  # of a sequence its steps, and after these what must not have come
-    # the event from which on the sum or the count of a rule is over its limit; None where it is not
+    # the event from which the sum or the count of a rule exceeds its limit; None if it does not
     over: WindowArrival | None = None
     fates: Mapping[str, int] = field(default_factory=dict)  # how many of each fate there are
     count: int = 0  # how many events the value counts
@@ -139,13 +139,13 @@ class ConditionPart:
     parts: tuple["ConditionPart", ...] = ()  # those that it joins
 
     def tests(self) -> tuple["ConditionPart", ...]:
-        """Return the tests in it, in their order."""
+        """Return its tests in order."""
         return (self,) if self.kind == "test" else tuple(test for part in self.parts for test in part.tests())
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why there is no alert, or what would have prevented one."""
+    """A reason why there is no alert, or why one would have been held back."""
 
     code: str  # a word for machines
     sentence: str  # for people
@@ -153,7 +153,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A rule at an event: the outcome, and all that led to it."""
+    """A rule at an event: the outcome, and what led to it."""
 
     outcome: RuleOutcome  # what came of it
     alert_id: str | None = None  # of the alert, where there is one
@@ -161,10 +161,10 @@ class Explanation:
     event: EventThen | None = None  # the event as it came; None where it did not
     key: Mapping[str, Any] = field(default_factory=dict)  # the values of the fields that the rule groups by
     reasons: tuple[Reason, ...] = ()  # why it was not evaluated, or what held the alert back
-    policy: tuple[Reason, ...] = ()  # what its policy says of this event; empty where it has none
+    policy: tuple[Reason, ...] = ()  # what its policies say of this event; empty without any
     warmth: str = ""  # since when its windows are complete, or when they will be
     warm: bool | None = None  # whether they were; None where it was not evaluated
-    # what it asks, with the distance to the limit; None where it was not evaluated
+    # its condition, with distances to limits; None if it was not evaluated
     condition: ConditionPart | None = None
     features: tuple[FeatureThen, ...] = ()  # its features over their windows
     origin: str = ""  # where what is recorded of it was found
@@ -172,12 +172,12 @@ class Explanation:
 
     @property
     def is_faulty(self) -> bool:
-        """Whether a value that should be equal is not."""
+        """Whether a value differs that should be equal."""
         return any(feature.comparison.is_fault for feature in self.features)
 
 
 def as_json(value: Any) -> Any:
-    """Return an explanation as JSON: times in ISO 8601, decimals as text, so that no digit is lost."""
+    """Return an explanation as JSON: times in ISO 8601, decimals as text, to keep all digits."""
     if is_dataclass(value) and not isinstance(value, type):
         named = {part.name: getattr(value, part.name) for part in fields(value)}
         return {
@@ -192,7 +192,7 @@ def as_json(value: Any) -> Any:
 
 
 def shown(value: Value) -> str:
-    """Return a value as people read it."""
+    """Return a value for people."""
     if value is None:
         return "no value"
     if isinstance(value, Interval):
@@ -207,7 +207,7 @@ def shown(value: Value) -> str:
 
 
 def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueComparison:
-    """Compare a value that is computed again with the recorded one."""
+    """Compare a recomputed value with the recorded one."""
     if recorded is None:
         return ValueComparison(None, None, "no value is recorded to compare it with")
     again, words, known = plain.shown, shown(plain.shown), shown(recorded.known)

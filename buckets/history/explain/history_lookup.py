@@ -1,4 +1,4 @@
-"""The past of a job, as explanations need it: the archive, what scored each batch, and the results."""
+"""The past of a job for explanations: the archive, the rules and settings of each batch, and the results."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ PLACE = (arrived_rows.SOURCE, arrived_rows.SOURCE_ORDER, arrived_rows.POSITION)
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Arrivals in the order in which they came."""
+    """Arrivals in their order."""
 
     schema: EventSchema  # what they are
     # columns of the archive's own, their ids, their times in ms, and their fields, measures as scaled int64
@@ -49,27 +49,27 @@ class Arrivals:
         return len(self.rows)
 
     def take(self, rows: Int64s) -> "Arrivals":
-        """Return some of them, in the order asked for."""
+        """Return some of them, in the given order."""
         return Arrivals(self.schema, self.rows.take(pa.array(rows)))
 
     @cached_property
     def columns(self) -> dict[str, pa.Array]:
-        """Their fields as filters take them, and the archive's own columns."""
+        """Their fields as inputs of filters, and the archive's own columns."""
         return {name: self.rows[name].combine_chunks() for name in self.rows.column_names}
 
     @cached_property
     def numbers(self) -> Int64s:
-        """What says which came first: int64, ascending."""
+        """Their arrival numbers: int64, ascending."""
         return self._int64s(arrived_rows.ARRIVAL)
 
     @cached_property
     def batches(self) -> Int64s:
-        """The batch that each came in."""
+        """The batch of each."""
         return self._int64s(arrived_rows.BATCH)
 
     @cached_property
     def times_ms(self) -> Int64s:
-        """When each happened."""
+        """The event time of each."""
         return self._int64s(self.schema.event_time.field)
 
     def _int64s(self, name: str) -> Int64s:
@@ -87,11 +87,11 @@ class Arrivals:
         return list(zip(*(self.columns[name].to_pylist() for name in PLACE), strict=True))
 
     def row_of(self, source: str, position: int) -> int:
-        """Return which of them came from a place; the first if none did."""
+        """Return the one from a place; the first if none is."""
         return next((row for row, (of, _, at) in enumerate(self.origins) if (of, at) == (source, position)), 0)
 
     def arrived(self, row: int) -> dict[str, Any]:
-        """Return what one of them was and how it came, as an explanation shows it."""
+        """Return one of them, and how it arrived, as explanations show it."""
         source, _, position = self.origins[row]
         return {
             "event_id": str(self.ids[row].as_py()),
@@ -103,14 +103,14 @@ class Arrivals:
         }
 
     def shown(self, name: str, row: int) -> Any:
-        """Return a field of one of them as JSON shows it: a measure as decimal text, the time in ms."""
+        """Return a field of one of them as in JSON: a measure as decimal text, the time in ms."""
         value = self.columns[name][row].as_py()
         measure = self.schema.measures.get(name)
         return value if measure is None or value is None else format_scaled(value, measure.scale)
 
 
 def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
-    """Read those rows of the archive that are events, in any order; not all declared fields need be there."""
+    """Read the rows of the archive that are events, in any order; declared fields may be missing."""
     rows = rows.filter(pc.is_null(rows[arrived_rows.FAULT])).sort_by(arrived_rows.ARRIVAL).combine_chunks()
     columns = {name: rows[name] for name in rows.column_names}
     columns[schema.event_time.field] = moments_ms(rows[schema.event_time.field])
@@ -125,7 +125,7 @@ def _scaled(decimals: pa.Array) -> pa.Array:
     return pa.array(scaled, mask=decimals.is_null().to_numpy(zero_copy_only=False))
 
 
-_AT_ONCE = 500  # Ids that are looked for with one query
+_AT_ONCE = 500  # Ids per query
 
 
 @dataclass(frozen=True)
@@ -133,17 +133,17 @@ class Past:
     """The past of a job."""
 
     archive: Archive  # what has arrived
-    recorded: RecordedBatches  # the cuts of its batches, and what scored them
-    folder: Path | None  # the tables of what came out; None of a job whose results go to topics that nobody keeps
-    versions: RuleVersions  # how the versions of its rules came to be
+    recorded: RecordedBatches  # the cuts, rules and settings of its batches
+    folder: Path | None  # the tables of results; None if they go to topics that nobody keeps
+    versions: RuleVersions  # the origins of its rules' versions
 
     @classmethod
     def of(cls, archive: Archive, recorded: RecordedBatches, folder: Path | None, versions: RuleVersions) -> "Past":
-        """Return the past of a job by the names that fields have in its last batch."""
+        """Return the past of a job, under the field names of its last batch."""
         return cls(archive, recorded, folder, versions).as_of(recorded.cuts[-1].batch_id)
 
     def as_of(self, batch_id: int) -> "Past":
-        """Return the past by the names that fields had in a batch."""
+        """Return the past under the field names of a batch."""
         written = self.recorded.under(NO_NAMES)
         newest, then = (written.terms(each).event_schema for each in (self.recorded.cuts[-1].batch_id, batch_id))
         names = newest.names_in(then)
@@ -152,17 +152,17 @@ class Past:
         return replace(self, archive=self.archive.under(names), recorded=self.recorded.under(names))
 
     def spellings(self, name: str) -> list[str]:
-        """Return the name of a field here, and those that it had at other times."""
+        """Return the name of a field here, and its names at other times."""
         return [name, *(other for other, own in self.archive.names.items() if own == name)]
 
     @property
     def schema(self) -> EventSchema:
-        """The event schema of the last batch, by the names that fields have here."""
+        """The event schema of the last batch, under the field names used here."""
         return self.terms(self.recorded.cuts[-1].batch_id).event_schema
 
     @cached_property
     def cuts(self) -> Mapping[int, BatchEnd]:
-        """The batches by their number."""
+        """The batches by number."""
         return {cut.batch_id: cut for cut in self.recorded.cuts}
 
     def rule_set(self, batch_id: int) -> RuleSet:
@@ -174,17 +174,17 @@ class Past:
         return self.recorded.terms(batch_id)
 
     def lists(self, batch_id: int) -> Lists:
-        """Return the lists as a batch saw them."""
+        """Return the lists as of a batch."""
         return self.recorded.lists(self.cuts[batch_id])
 
     def first_batch_of(self, version: int) -> int:
-        """Return the first batch that is known to be scored by a version of the rules or a later one."""
+        """Return the first batch known to be scored by this or a later version of the rules."""
         cuts = self.recorded.cuts
         index = bisect_left([cut.ruleset_version for cut in cuts], version)
         return cuts[min(index, len(cuts) - 1)].batch_id
 
     def fill_of(self, group: Group, batch_id: int) -> Fill | None:
-        """Return the fill whose timelines a group had in a batch; None where it had those that it began with."""
+        """Return the fill whose timelines a group used in a batch; None if they were the original ones."""
         if not group.timelines:
             return None
         for version in range(self.cuts[batch_id].ruleset_version - 1, 0, -1):
@@ -194,7 +194,7 @@ class Past:
         return None
 
     def begun_with(self, fill: Fill) -> int:
-        """Return the batch by whose rules and settings a fill took in what the archive had."""
+        """Return the batch whose rules and settings a fill used for the archive."""
         cuts = self.recorded.cuts
         return cuts[bisect_left([cut.batch_id for cut in cuts], fill.first_batch)].batch_id
 
@@ -204,7 +204,7 @@ class Past:
         return archived_arrivals(self.rows(tests, [*OWN_COLUMNS.names, *names]), schema)
 
     def rows(self, tests: Iterable[str], names: Iterable[str]) -> pa.Table:
-        """Read rows of the archive with some of its columns; fields of a later schema are null."""
+        """Read rows of the archive with some of its columns; fields of later schemas are null."""
         chosen = ", ".join(quoted_column(name) for name in names if name in self._columns)
         return self.archive.query(f"select {chosen} from archive where {' and '.join(tests)}")
 
@@ -213,13 +213,13 @@ class Past:
         return frozenset(self.archive.columns())
 
     def faults_of(self, text: str) -> list[dict[str, Any]]:
-        """Read rows that are no events and hold a text."""
+        """Read rows that are not events and contain a text."""
         tests = [f'"{arrived_rows.FAULT}" is not null', f'strpos("{arrived_rows.RAW}", {sql_text(text)}) > 0']
         faults: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(arrived_rows.ARRIVAL).to_pylist()
         return faults
 
     def came(self, schema: EventSchema, rows: Collection[Row]) -> Iterator[tuple[Row, Arrivals, int]]:
-        """Yield rows of outputs whose events are archived, with the arrivals of the event and which of these it was."""
+        """Yield rows of outputs whose events are archived, with the event's arrivals and the index of the right one."""
         wanted = sorted({(row["event_id"], row["event_time"]) for row in rows})
         by_name: dict[tuple[str, int], Arrivals] = {}
         for start in range(0, len(wanted), _AT_ONCE):
@@ -238,14 +238,14 @@ class Past:
                 yield row, arrivals, arrivals.row_of(row["source"], row["position"])
 
     def results(self, output: str, wanted: Selection) -> list[Row]:
-        """Return rows of an output, as the tables of the job have them; none where there is no such table."""
+        """Return rows of an output from the job's tables; empty without such a table."""
         if self.folder is None:
             return []
         table = self.folder / output
         return [row for batch in output_batches(table, None, wanted) for row in rows_of(batch, table)]
 
     def alert(self, alert_id: str) -> tuple[str, Row] | None:
-        """Return an alert by its id, and the output that it is in."""
+        """Return an alert by id, and the output that contains it."""
         for output in ALERT_OUTPUTS:
             for row in self.results(output, Selection({"alert_id": [alert_id]})):
                 return output, row
@@ -253,7 +253,7 @@ class Past:
 
     @cached_property
     def refused(self) -> Mapping[tuple[str, int], str]:
-        """Events with which a sum would have passed 64 bits, by source and position, with the reason."""
+        """Events with which a sum would have exceeded 64 bits, by source and position, with the reason."""
         rows = self.results(DEAD_LETTERS, Selection(tests=["reason like '%would pass 64 bits%'"]))
         return {(row["source"], row["position"]): row["reason"] for row in rows}
 
@@ -273,7 +273,7 @@ class Past:
         return passed
 
     def passing_beside(self, where: SqlFilter, arrivals: Arrivals, target: int, rows: Int64s) -> Flags:
-        """Return which of some arrivals pass a filter that compares them with another one, by the lists of that one."""
+        """Return which arrivals pass a filter that compares them with another arrival, with that one's lists."""
         names, schema = list(dict.fromkeys(where.expression.fields())), with_this(arrivals.schema)
         taken = {name: np.full(len(rows), target) if name.startswith(THIS) else rows for name in names}
         columns = {name: arrivals.columns[field_of(name)].take(pa.array(at)) for name, at in taken.items()}
@@ -285,7 +285,7 @@ class Past:
 
 
 def is_value(schema: EventSchema, field: str, value: str | int | bool) -> str:
-    """Return the test in SQL that a field of the archive has a value; of a measure a scaled integer."""
+    """Return an SQL test that a field of the archive equals a value; for a measure, a scaled integer."""
     measure = schema.measures.get(field)
     if measure is not None:  # a plain number would be a float, in which amounts are not exact
         text = format_scaled(int(value), measure.scale)

@@ -1,7 +1,7 @@
-"""What has arrived of one key of a group, and what became of each arrival up to an event.
+"""The arrivals of one key of a group, and the fate of each up to an event.
 
-The tests are those of the documentation, in their order: too late, repeat, late, collision. They are made here a
-second time, plainly, since what an explanation says of a timeline must not come from that timeline.
+The tests are those of the documentation, in the same order: too late, repeat, late, collision. They are deliberately
+implemented a second time, since an explanation of a timeline must not come from that timeline.
 """
 
 from collections import defaultdict
@@ -48,15 +48,15 @@ Fate = Literal[
     "malformed",  # a field that the group needs is null
     "before",  # it came before the group was kept
     "asks",  # the event in question, which counts in the timeline of another key
-    "not yet",  # it came after the event in question
+    "not yet",  # it arrived after the event in question
 ]
-"""What became of an arrival."""
+"""The fate of an arrival."""
 IN_TIMELINE: Final[frozenset[Fate]] = frozenset(["counts", "late", "collides"])
 
 
 @dataclass(frozen=True)
 class Regime:
-    """The settings of a batch that decide what becomes of its arrivals."""
+    """The settings of a batch that decide the fates of its arrivals."""
 
     horizon_ms: int  # how far back the group reaches
     late: LatePolicy  # what is done with late events
@@ -65,7 +65,7 @@ class Regime:
     repeats_ms: int = 0  # how far apart in time two of one id may be to be repeats; 0 where they have the same time
 
     def is_raw(self, time_ms: int, clock_ms: int) -> bool:
-        """Return whether events at a time are still there one by one, when the key has come to another time."""
+        """Return whether events at a time are still stored one by one, when the key's clock is at another time."""
         tail_ms, width_ms = self.precision.tail, self.precision.resolution
         return tail_ms is None or time_ms >= (clock_ms - tail_ms) // width_ms * width_ms
 
@@ -73,10 +73,10 @@ class Regime:
 def decide_fates(
     times_ms: Sequence[int], ids: Sequence[str], regimes: Sequence[Regime], known: Mapping[int, Fate]
 ) -> tuple[list[Fate], dict[int, int], int | None]:
-    """Say what became of arrivals of one key, in the order in which they came. A repeat moves no clock.
+    """Return the fates of arrivals of one key, in order of arrival. A repeat does not move the clock.
 
-    `regimes` are the settings that each came under; `known` are, by index, those that did not get as far as the
-    timeline. Complexity: O(n) where few share an id or a time.
+    `regimes` are the settings at each arrival; `known` gives, by index, the fates of those that did not reach the
+    timeline. Complexity: O(n) if few share an id or a time.
 
     Returns:
         The fate of each; by index, the arrival with which one shares id or time; and the greatest time that had come
@@ -128,14 +128,14 @@ def decide_fates(
 
 
 RANKS = 1 << 20  # More than a rule set has rules: alerts of one event count in the order of the rules
-_NEVER = -1  # The generation of a group that is not there yet: what it takes in counts for no later one
-_LARGE = 2.0**62  # Sums of less than that are far from passing 64 bits
+_NEVER = -1  # The generation of a group that does not exist yet: its arrivals count for no later one
+_LARGE = 2.0**62  # Smaller sums are far from exceeding 64 bits
 
 
 def score_again(
     past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None, outputs: Iterable[str]
 ) -> dict[str, list[Row]]:
-    """Score the keys of an event in some groups from a time on, None for all, and return the rows of some outputs."""
+    """Score the keys of an event in some groups from a time on, None for all; return the rows of some outputs."""
     by_output: dict[str, list[Row]] = {output: [] for output in outputs}
     for scored in score_pieces(_pieces(past, target, groups, from_ms), "evaluations"):
         for output, rows in by_output.items():
@@ -166,7 +166,7 @@ def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int 
 
 
 def _rules(past: Past, batch_id: int, filled: Mapping[str, tuple[str, Fill]]) -> RuleSet:
-    """Return the rules of a batch as if the history of groups, by id, had been there from the beginning."""
+    """Return the rules of a batch as if groups, by id, had existed since the beginning of the history."""
     if not filled:
         return past.rule_set(batch_id)
     begun = max(past.begun_with(fill) for _, fill in filled.values())
@@ -184,7 +184,7 @@ def _rules(past: Past, batch_id: int, filled: Mapping[str, tuple[str, Fill]]) ->
 
 
 def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:
-    """Return rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
+    """Return rows of `alerts` of rules over events as arrivals, only those of one key if given."""
     schema = past.terms(batch_id).event_schema
     of_alerts = alert_schema(schema)
     alerts: list[dict[str, Any]] = []
@@ -217,14 +217,14 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
 
 @dataclass(frozen=True)
 class Target:
-    """The event, or the alert as an event, that a rule is explained at."""
+    """The event, or the alert as an event, at which a rule is explained."""
 
     arrivals: Arrivals  # it alone, with all fields
     on: Counted  # what it is
 
     @property
     def number(self) -> int:
-        """What says which came before it."""
+        """Its arrival number, which orders arrivals."""
         return int(self.arrivals.numbers[0])
 
     @property
@@ -243,13 +243,13 @@ class Target:
         return str(self.arrivals.ids[0].as_py())
 
     def value(self, field: str) -> Any:
-        """Return one of its fields; a measure as scaled integer."""
+        """Return one of its fields; a measure as a scaled integer."""
         return self.arrivals.columns[field][0].as_py()
 
 
 @dataclass(frozen=True)
 class KeyHistory:
-    """A key of a group up to an event, and what came after it with a time before."""
+    """The history of a group's key up to an event, and later arrivals with an earlier time."""
 
     group: Group  # the group
     arrivals: Arrivals  # all that arrived of the key, from some time on
@@ -263,12 +263,12 @@ class KeyHistory:
 
     @property
     def fate(self) -> Fate:
-        """What became of the event."""
+        """The fate of the event."""
         return self.fates[self.target]
 
 
 def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filter) -> Group | None:
-    """Return a group of a rule in some version of the rules, if that has it."""
+    """Return a group of a rule in some version of the rules, if it exists there."""
     wanted = group_id(fields, where, rule.on, rule_set.first_names)
     groups = rule_set.groups if rule.on == "events" and not asks_alerts(fields) else rule_set.alert_groups
     return next((group for group in groups if group.group_id == wanted), None)
@@ -281,12 +281,12 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
     asks = crosses or any(target.value(field) != value for field, value in key.items())
     number = target.number * RANKS - 1 if crosses else target.number
     if past.terms(target.batch_id).engine.duplicates.within:
-        from_ms = None  # Whether an event is a repeat depends on whether the one before it is, and so on.
+        from_ms = None  # Whether an event is a repeat depends on the events before it.
     assert None not in key.values(), "the event does not belong to the group"
     arrivals = _arrivals_of(past, target, group.on, key, number if asks else None, from_ms)
     came = int(np.searchsorted(arrivals.numbers, number, side="right"))
     fill = past.fill_of(group, target.batch_id)
-    # What was filled in was taken in by the rules of the batch with which that began.
+    # A fill used the rules of the batch with which it began.
     under = arrivals.batches[:came] if fill is None else np.maximum(arrivals.batches[:came], past.begun_with(fill))
     known = _kept_out(past, group, arrivals.take(np.arange(came)), fill, under.tolist())
     regimes = {batch_id: _regime(past, group, batch_id) for batch_id in set(under.tolist())}
@@ -304,7 +304,7 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
 def _arrivals_of(
     past: Past, target: Target, on: Counted, key: Mapping[str, Any], asks_as: int | None, from_ms: int | None
 ) -> Arrivals:
-    """Return what has arrived of a key, and an event that asks there, as the arrival of a number."""
+    """Return the arrivals of a key, with an event that only asks there placed by its arrival number."""
     schema = target.arrivals.schema
     if on == "alerts":
         tests = [
@@ -332,10 +332,10 @@ def _arrivals_of(
 
 
 def _kept_out(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None, under: list[int]) -> dict[int, Fate]:
-    """Say by index which arrivals did not get as far as the timeline; `under` are the batches whose rules they met."""
+    """Return by index the fates of arrivals that did not reach the timeline, by the rules of batches `under`."""
     known: dict[int, Fate] = dict.fromkeys(np.flatnonzero(~past.passing(group.where, arrivals)).tolist(), "left out")
     if group.on == "events":
-        # A group leaves out what would make a sum pass 64 bits.
+        # A group drops events that would make a sum exceed 64 bits.
         reasons = past.refused if fill is None else _refused_again(past, group, arrivals)
         because = f"so group {group.name!r} leaves it out"
         for row, (source, _, position) in enumerate(arrivals.origins):
@@ -353,13 +353,13 @@ def _kept_out(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None, u
 
 
 def required_fields(past: Past, group: Group, batch_id: int) -> frozenset[str]:
-    """Return the fields without which an arrival of a batch was no event, or no alert, for a group."""
+    """Return the fields that an arrival of a batch needed to be an event, or alert, for a group."""
     needed = group.needed_fields if group.on == "alerts" else past.rule_set(batch_id).needed_fields
     return past.terms(batch_id).engine.required(needed)
 
 
 def _refused_again(past: Past, group: Group, arrivals: Arrivals) -> Mapping[tuple[str, int], str]:
-    """Score history that was filled in, which has no dead letters, where a sum could pass 64 bits."""
+    """Score backfilled history, which has no dead letters, to find sums that would exceed 64 bits."""
     measures = (arrivals.columns[name] for name in arrivals.schema.measures if name in arrivals.columns)
     if max((pc.sum(pc.abs(of.cast(pa.float64()))).as_py() or 0.0 for of in measures), default=0.0) < _LARGE:
         return {}

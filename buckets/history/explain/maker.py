@@ -1,4 +1,4 @@
-"""Makes explanations: finds the event and the rule as it was, and puts together what the other modules find."""
+"""Makes explanations: finds the event and the rule at that time, and combines the findings of the other modules."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +41,12 @@ from buckets.rules.role import asked_field
 from buckets.rules.rule import Rule, extra_digits
 
 _Histories = dict[frozenset[str], KeyHistory]
-"""By the fields of the groups of a rule, what has arrived of the key of an event; without those that lack it."""
+"""By the fields of a rule's groups, the arrivals of the event's key; without groups that the event cannot have."""
 
 
 @dataclass(frozen=True)
 class Explainer:
-    """Explains alerts, and why there was none."""
+    """Explains alerts and missing alerts."""
 
     past: Past  # the past of a job
     most: int | None = None  # how many events of a window are shown; None for all
@@ -127,7 +127,7 @@ class Explainer:
                 reasons += condition.of_patience(rule, named, histories[frozenset(named.fields)], target)
         reset_ms: int | None = None
         if rule.reset_on_alert:
-            # When it was last reset, as far back as its window reaches.
+            # The last reset within its window.
             rows = earlier.fired(target.time_ms - rule.named_features()[0].feature.window.reach_ms)
             reset_ms = max((row["event_time"] for row in rows), default=None)
             if reset_ms is not None and target.time_ms <= reset_ms:
@@ -178,7 +178,7 @@ class Explainer:
         return replace(explanation, reasons=tuple(reasons), policy=(*held, *share))
 
     def _histories(self, rule: Rule, target: Target) -> _Histories:
-        """Follow the keys of the event in the groups of a rule, first that of the rule's own key."""
+        """Return the histories of the event's keys in the groups of a rule, starting with the rule's own key."""
         histories: _Histories = {}
         rule_set = self.past.rule_set(target.batch_id)
         for fields, where in rule.groupings():
@@ -192,8 +192,8 @@ class Explainer:
         return histories
 
     def _condition(self, rule: Rule, target: Target, features: Sequence[Recomputed]) -> ConditionPart:
-        """Explain the condition with the values that decided: the recorded ones where those are not exact."""
-        # All but an average is compared as it is shown.
+        """Explain the condition with the values that decided: the recorded ones if those are inexact."""
+        # Only averages are compared with more digits than shown.
         limit = kernel_limit(rule)
         if limit is not None and (rule.limit is not None or extra_digits(rule)):
             ((only, decided),) = features

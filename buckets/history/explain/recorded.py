@@ -1,4 +1,4 @@
-"""What the job recorded of a rule at an event, of the rule as it was, and of its alerts before."""
+"""The job's records of a rule at an event, of the rule at that time, and of its earlier alerts."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ def key_of(rule: Rule, target: Target) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FiredBefore:
-    """The events at which a rule had fired for a key before; `rules.policies` is shown those that were alerts."""
+    """The earlier events at which a rule fired for a key; `rules.policies` sees those that became alerts."""
 
     past: Past
     rule: Rule
@@ -48,7 +48,7 @@ class FiredBefore:
 
     @cached_property
     def _filled(self) -> list[Row] | None:
-        """The alerts with a history that was filled in; most were never put out. None where nothing was."""
+        """The alerts from a backfilled history, most of them never published. None without a backfill."""
         is_here = self.target.on == "events" and len(self.rule.groupings()) == 1
         if not is_here or self.past.fill_of(self._home, self.target.batch_id) is None:
             return None
@@ -60,18 +60,18 @@ class FiredBefore:
 
     @property
     def origin(self) -> str:
-        """Where they are from, if they were never put out."""
+        """Their origin, if they were never published."""
         return "" if self._filled is None else ", as of its filled-in history"
 
     def since(self, from_ms: int | None) -> list[Row]:
-        """Return those from a time on, None for all; not those that were held back."""
+        """Return those from a time on, None for all, without held-back ones."""
         return [row for row in self.fired(from_ms) if row["output"] != HELD_ALERTS]
 
     def fired(self, from_ms: int | None) -> Iterator[Row]:
-        """Yield all from a time on, None for all, each with the `output` it is in."""
+        """Yield all from a time on, None for all, each with its `output`."""
         if self._filled is not None:
             rows, since = self._filled, 0
-        else:  # What a group keeps may have begun again.
+        else:  # The group may have restarted.
             rows, since = self._recorded(from_ms), self.past.first_batch_of(self._home.generation)
         number = self.target.number if self.target.on == "events" else self.target.number // RANKS
         for row, arrivals, came_at in self.past.came(self.past.schema, rows):
@@ -80,7 +80,7 @@ class FiredBefore:
                 yield row
 
     def _recorded(self, from_ms: int | None) -> list[Row]:
-        """Read them by the key under all names of its fields, which stand in the order of the rule, or by name."""
+        """Read them by the key under all names of its fields, in the rule's order or sorted by name."""
         fields, texts = key_of(self.rule, self.target), set()
         for names in product(*map(self.past.spellings, fields)):
             key = dict(zip(names, fields.values(), strict=True))
@@ -150,7 +150,7 @@ def recorded_alert(output: str, row: Row) -> RecordedResult:
 def find_recorded(
     past: Past, rule: Rule, target: Target, histories: Sequence[KeyHistory], from_ms: int
 ) -> RecordedResult | None:
-    """Return what is recorded of a rule at an event, or what the engine finds of it again."""
+    """Return the recorded result of a rule at an event, or the engine's recomputed one."""
 
     def of_event(event_id: str) -> Selection:
         times = TimeRange(target.time_ms, target.time_ms + 1)
@@ -160,14 +160,14 @@ def find_recorded(
     wanted = of_event(target.value(terms.event_schema.event_id))
     for output in ALERT_OUTPUTS:
         for row in past.results(output, wanted):
-            # A rule over alerts has several of an event that raised several.
+            # A rule over alerts may fire several times at one event.
             if target.on == "events" or row["event"].get("alert_id") == target.name:
                 return recorded_alert(output, row)
     origin, rows = "recorded in table evaluations", past.results(columns.EVALUATIONS, of_event(target.name))
     if not rows and target.on == "events":
         origin = "not recorded: scored again by the engine in memory"
         groups = [history.group for history in histories]
-        # Whether an alert has reset a rule depends on alerts before it, and so on; so do repeats by their id.
+        # Resets by alerts depend on all earlier alerts, and repeats on all earlier ids.
         since_ms = None if rule.reset_on_alert or terms.engine.duplicates.within is not None else from_ms
         scored = score_again(past, target.arrivals, groups, since_ms, [columns.EVALUATIONS])[columns.EVALUATIONS]
         source, _, position = target.arrivals.origins[0]
@@ -179,7 +179,7 @@ def find_recorded(
 
 
 def arrivals_of_event(past: Past, event_id: str, at_ms: int | None) -> Arrivals | None:
-    """Read the arrivals of an event; None where a row that holds its id came, but was no event."""
+    """Read the arrivals of an event; None if a row with its id arrived but was not an event."""
     arrivals = _events(past, event_id, at_ms)
     times_ms = sorted(set(arrivals.times_ms.tolist()))
     if len(times_ms) > 1:
@@ -194,7 +194,7 @@ def arrivals_of_event(past: Past, event_id: str, at_ms: int | None) -> Arrivals 
 
 
 def target_of_alert(past: Past, row: Row) -> Target:
-    """Read the event of an alert: the very arrival at which it was raised."""
+    """Read the event of an alert: the exact arrival that raised it."""
     arrivals = _events(past, row["event_id"], row["event_time"])
     if not len(arrivals):
         raise BucketsError(_not_found(past, row["event_id"], row["event_time"]))
@@ -202,7 +202,7 @@ def target_of_alert(past: Past, row: Row) -> Target:
 
 
 def alert_that_raised(past: Past, rule: Rule, target: Target, row: Row) -> Target:
-    """Return the alert that raised one of a rule over alerts."""
+    """Return the alert that triggered an alert of a rule over alerts."""
     raised = past.alert(row["event"]["alert_id"])
     alerts = None if raised is None else as_arrivals(past, target.batch_id, [raised[1]])
     if alerts is None or not len(alerts):
@@ -230,14 +230,14 @@ def _not_found(past: Past, event_id: str, at_ms: int | None) -> str:
 
 
 def event_then(target: Target, came: int) -> EventThen:
-    """Return the event as it came, and how often."""
+    """Return the event as it arrived, and how often."""
     arrivals, schema = target.arrivals, target.arrivals.schema
     names = [name for name in schema.all_fields if name in arrivals.columns]
     return EventThen(**arrivals.arrived(0), fields={name: arrivals.shown(name, 0) for name in names}, came=came)
 
 
 def rule_then(past: Past, rule: Rule, target: Target) -> RuleThen:
-    """Return the rule as it was, and who made it so."""
+    """Return the rule at that time, and the author of that version."""
     cut = past.cuts[target.batch_id]
     made, change = past.versions.latest_change(rule.rule_id, cut.ruleset_version) or (None, None)
     as_written = {each.rule_id: each for each in past.rule_set(target.batch_id).rules}[rule.rule_id]
@@ -256,7 +256,7 @@ def rule_then(past: Past, rule: Rule, target: Target) -> RuleThen:
 
 
 def warmth_of(past: Past, rule: Rule, target: Target) -> str:
-    """Say since when the windows of a rule are complete, seen from an event; nothing of a rule over alerts."""
+    """Say since when the windows of a rule are complete, seen from an event; empty for a rule over alerts."""
     if rule.on == "alerts":
         return ""
     warmth, time_ms = rules_warmth(past.rule_set(target.batch_id), (), 0).get(rule.rule_id), target.time_ms

@@ -1,4 +1,4 @@
-"""A feature over its window: the events in it, which of them count, and the value that they make."""
+"""A feature over its window: its events, which of them count, and the resulting value."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -52,10 +52,10 @@ def explain_window(
     reset_ms: int | None,
     most: int | None,
 ) -> Recomputed:
-    """Compute a feature again from what arrived.
+    """Compute a feature again from the arrivals.
 
-    `history` reaches at least as far back as the window. The latest alert that has reset the feature was at `reset_ms`.
-    Shows at most `most` events, half of them the first ones and half the last; None for all.
+    `history` covers at least the window. `reset_ms` is the latest alert that reset the feature. At most `most` events
+    are shown, the first and the last half of that; None for all.
     """
     arrivals, of = history.arrivals, _field_of(named)
     window, time_ms = named.feature.window, int(arrivals.times_ms[history.target])
@@ -93,7 +93,7 @@ def explain_window(
     values = values if not named.feature.steps else _passing_steps(past, named.feature, arrivals, counted)
     own = np.flatnonzero(counted == history.target)
     if named.feature.within_ms and history.fates[history.target] == "late":
-        own = own[:0]  # It moves no clock.
+        own = own[:0]  # It does not move the clock.
     at = int(own[0]) if len(own) else None
     events = CountedEvents(arrivals.times_ms[counted].tolist(), values, at, time_ms, borders_ms)
     measure = arrivals.schema.measures.get(of or "")
@@ -141,7 +141,7 @@ def explain_window(
 
 
 def _passing_steps(past: Past, feature: Feature, arrivals: Arrivals, rows: Int64s) -> list[tuple[bool, ...]]:
-    """Return which steps of a sequence arrivals pass, and whether they must not come between, each as a tuple."""
+    """Return as a tuple per arrival which steps of a sequence it passes, and whether it must not come between."""
     of_rows, none = arrivals.take(rows), np.zeros(len(rows), np.bool_)
     passing = [past.passing(where, of_rows) for where in feature.step_filters]
     passing.append(none if feature.between is None else past.passing(feature.between, of_rows))
@@ -149,7 +149,7 @@ def _passing_steps(past: Past, feature: Feature, arrivals: Arrivals, rows: Int64
 
 
 def _steps(feature: Feature, arrivals: Arrivals, rows: Int64s, events: CountedEvents) -> tuple[StepThen, ...]:
-    """Return the latest steps of a sequence, and what came between them and must not."""
+    """Return the latest steps of a sequence, and the forbidden events between them."""
     if events.own is None:
         return ()
 
@@ -168,7 +168,7 @@ def _steps(feature: Feature, arrivals: Arrivals, rows: Int64s, events: CountedEv
 
 
 def outside_of_group(rule: Rule, named: NamedFeature, target: Target, recorded: RecordedValue | None) -> Recomputed:
-    """Explain a feature at an event that does not belong to its group."""
+    """Explain a feature at an event outside its group."""
     lacking = ", ".join(field for field in map(asked_field, named.fields) if target.value(field) is None)
     plain = PlainValue(None, None, f"{lacking} is missing or null, and the feature groups by it")
     return _feature(rule, named, (target.arrivals, 0), plain, recorded), plain
@@ -206,12 +206,12 @@ def _feature(
 
 
 def _field_of(named: NamedFeature) -> str | None:
-    """Return the field that a feature computes with; None where only events are counted."""
+    """Return the field of a feature; None if it only counts events."""
     return None if named.feature.aggregate.by_value else named.feature.of
 
 
 def _notes(history: KeyHistory, of: str | None, row: int, counts: bool, reset_ms: int | None) -> Iterator[str]:
-    """Yield remarks about an arrival; empty texts say nothing."""
+    """Yield remarks about an arrival; empty texts are ignored."""
     arrivals, fate, other = history.arrivals, history.fates[row], history.others.get(row)
     yield _NOTES.get(fate, "").format(other="" if other is None else arrivals.ids[other].as_py())
     if fate in IN_TIMELINE and not counts:
@@ -226,7 +226,7 @@ def _notes(history: KeyHistory, of: str | None, row: int, counts: bool, reset_ms
 
 
 def _over_from(rule: Rule, so_far: dict[int, str]) -> int | None:
-    """Return the row from which on a sum or a count is over the limit of a rule; None where it is not."""
+    """Return the first row at which a sum or a count exceeds a rule's limit; None if it never does."""
     limit, first = rule.limit, None
     if limit is None or limit.operator not in (">", ">="):
         return None
@@ -238,7 +238,7 @@ def _over_from(rule: Rule, so_far: dict[int, str]) -> int | None:
 
 
 def _kept_since(past: Past, rule: Rule, named: NamedFeature, history: KeyHistory) -> int | None:
-    """Return the first batch whose events have what a feature needs; None where all have."""
+    """Return the first batch whose events have all that a feature needs; None if all batches do."""
     group, needed = history.group, {track.name for _, part in named.parts() for track in part.tracks}
     if all(group.complete.get(track) is None for track in (COUNT_TRACK, *needed)):
         return None

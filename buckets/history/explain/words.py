@@ -1,4 +1,4 @@
-"""An explanation in words, line by line, for a terminal and for pages, with a chart of each window."""
+"""Writes explanations line by line, for a terminal and for pages, with a chart of each window."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,7 +12,7 @@ from buckets.printable import field_words
 
 
 def headline(explanation: Explanation) -> str:
-    """Return what came of the event, in one line."""
+    """Summarise the outcome for the event in one line."""
     rule = "" if explanation.rule is None else f" of rule {explanation.rule.rule_id}"
     if explanation.alert_id is not None:
         became = "held back" if explanation.outcome == "held back" else "raised"
@@ -75,7 +75,7 @@ def _feature_lines(feature: FeatureThen) -> Iterator[str]:
 
 
 def number_text(value: str | None) -> str:
-    """Return a number as people read it, and any other text unchanged."""
+    """Format a number for people, and return any other text unchanged."""
     value = value or ""
     return readable(value) if value.replace(".", "").lstrip("-").isdecimal() else value
 
@@ -133,7 +133,7 @@ def _kind(entry: WindowArrival) -> str:
 
 
 def _height(value: str) -> float:
-    """Say how high an event is drawn; the chart alone is not exact."""
+    """Return the height at which an event is drawn; only charts are inexact."""
     try:
         return float(value)
     except ValueError:
@@ -147,7 +147,7 @@ def _title(entry: WindowArrival) -> str:
 
 
 def _part_lines(part: ConditionPart, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Describe a condition and its parts, with how deep each lies; one that joins others is named by how it does."""
+    """Describe a condition and its parts with their depths; composite parts are named by their connective."""
     joins = {"all": "all of these", "any": "at least one of these", "not": "not this"}
     yield {"depth": depth, "truth": part.truth, "text": joins.get(part.kind, part.text)}
     for inner in part.parts:
@@ -155,7 +155,7 @@ def _part_lines(part: ConditionPart, depth: int = 0) -> Iterator[dict[str, Any]]
 
 
 def explained(explanation: Explanation) -> dict[str, Any]:
-    """Return what a terminal and a page show, as texts."""
+    """Return the texts that a terminal and a page show."""
     warmth, warm, rule = explanation.warmth, explanation.warm, explanation.rule
     if warmth and warm is False and warmth.startswith("complete"):
         warmth += "; but this key had been quiet for so long that it was forgotten, so something may be missing"

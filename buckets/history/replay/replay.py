@@ -1,10 +1,10 @@
-"""Scores the archive once more by what it was scored by then, and compares the results with the recorded ones.
+"""Scores the archive again with the original rules and settings, and compares the results with the recorded ones.
 
     archive, cuts ---> pieces ---> score_pieces ---> rows --- differences ---> a report
                                         job's tables ---> rows ---'
 
-Scoring begins with the first batch, since timelines and policies depend on all that came before, and ends with the
-last batch that holds an event of the time that is asked for.
+Scoring begins with the first batch, since timelines and policies depend on all earlier events, and ends with the last
+batch that holds an event of the requested time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,11 +37,11 @@ from buckets.rules.rule import Rule
 
 _AUDIT_FIRST = "run `buckets audit CONF --once` first, or put its folder back"
 _NOT_COMPARED = ("version", "ingested_at", "decided_at", OTHER_FIELDS)
-"""Of messages: the version of their schema, and when something was done."""
+"""Fields of messages that are not compared: the version of their schema, and processing times."""
 
 
 def recorded_rows(job: Job, evaluations: bool) -> "OutputTables":
-    """Open what a job has recorded."""
+    """Open the recorded results of a job."""
     settings = job.settings
     folder, is_output = results_folder(job), settings.output.folder is not None
     outputs = [name for name in columns.replayed_outputs(evaluations) if is_output or name in columns.TOPICS]
@@ -59,7 +59,7 @@ def recorded_rows(job: Job, evaluations: bool) -> "OutputTables":
 
 @dataclass(frozen=True)
 class OutputTables:
-    """The output folder of a job, whose rows have the number of their batch: a few batches can be read at a time."""
+    """The output folder of a job, whose rows have batch numbers, so that a few batches can be read at a time."""
 
     folder: Path
     outputs: Sequence[str]
@@ -72,7 +72,7 @@ class OutputTables:
         return output_table(self.folder / output, schema.names, wanted).cast(schema)
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
-        """Return the rows as they would be written."""
+        """Return the rows in the form in which they would be written."""
         schema = self.schema(output)
         return scored.table(output).select(schema.names).cast(schema)
 
@@ -81,7 +81,7 @@ class OutputTables:
         return pa.concat_tables([self.schema(output).empty_table(), *replayed])
 
     def schema(self, output: str) -> pa.Schema:
-        """Return the columns that are compared."""
+        """Return the columns to compare."""
         written = columns.columns_of(output, self.largest_scale)
         kept = [field for field in written if field.name != "source_order"]
         return pa.schema([pa.field(field.name, MOMENT if field.type == columns.TIME else field.type) for field in kept])
@@ -89,7 +89,7 @@ class OutputTables:
 
 @dataclass(frozen=True)
 class AuditedTables(OutputTables):
-    """The tables of an audit, whose messages do not say which batch has sent them."""
+    """The tables of an audit, whose messages do not name the batch that sent them."""
 
     # by source (a partition of a topic), the last position that is archived: messages about later ones do not count
     ends: Mapping[str, int] = field(default_factory=dict)
@@ -101,14 +101,14 @@ class AuditedTables(OutputTables):
         return {name: (table, table.contract) for name, table in tables.items() if table.contract is not None}
 
     def recorded(self, output: str, wanted: Selection) -> pa.Table:
-        """Return the messages of an output about arrivals that are archived."""
+        """Return the messages of an output about archived arrivals."""
         rows = super().recorded(output, wanted)
         last = pc.index_in(rows["source"], pa.array(list(self.ends), pa.string()))
         ends = pa.array(list(self.ends.values()), pa.int64()).take(last)
         return rows.filter(pc.fill_null(pc.less_equal(rows["position"], ends), False))
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
-        """Return the messages as they would be sent and read."""
+        """Return the messages in the form in which they would be sent and read."""
         schema, (_, contract) = self.schema(output), self._tables[output]
         messages = Messages(scored.piece.rule_set, scored.piece.terms.event_schema)
         rows = [contract.read(message.value.encode()) for message in messages.of(output, scored.table(output), 0)]
@@ -116,14 +116,14 @@ class AuditedTables(OutputTables):
         return pa.table(arrays, schema=schema)
 
     def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
-        """Join the messages of pieces, each once, as the tables have them."""
+        """Join the messages of pieces, without repeats, as the tables have them."""
         whole, identity = super().joined(output, replayed), self._tables[output][0].identity
         first = whole.select([identity]).append_column("row", pa.array(np.arange(len(whole))))
         rows = first.group_by(identity, use_threads=False).aggregate([("row", "min")])["row_min"]
         return whole.take(rows)
 
     def schema(self, output: str) -> pa.Schema:
-        """Return the columns that are compared."""
+        """Return the columns to compare."""
         table, contract = self._tables[output]
         names = [field.name for field in contract.fields if field.name not in _NOT_COMPARED]
         types = {column.name: column.type for column in table.columns}
@@ -131,11 +131,11 @@ class AuditedTables(OutputTables):
 
 
 COMPARED_BYTES = 1 << 28
-"""Replayed rows of this size are compared at once, where recorded rows can be read a few batches at a time."""
+"""Replayed rows are compared in portions of this size, if recorded rows can be read a few batches at a time."""
 
 
 class ReplayedPiece(NamedTuple):
-    """What came out of a piece."""
+    """The results of a piece."""
 
     events: int  # how many events were scored
     last_batch: int  # the last batch of the piece
@@ -144,7 +144,7 @@ class ReplayedPiece(NamedTuple):
 
 
 def replayed_in(kind: str, times: TimeRange, rows: OutputTables, scored: ScoredPiece) -> ReplayedPiece:
-    """Return what came out of a piece, for a job with a kind of output; any process may look at it."""
+    """Return the results of a piece, for a job with a kind of output; any process may call it."""
     piece, tables, cold = scored.piece, {}, None
     for output in rows.outputs if piece.terms.output == kind else ():
         if output in scored.results.payloads and (output != columns.EVALUATIONS or piece.terms.evaluations):
@@ -158,7 +158,7 @@ def replayed_in(kind: str, times: TimeRange, rows: OutputTables, scored: ScoredP
 
 
 class ReplayedTables:
-    """Gathers what comes out, and compares so much of it at once that memory is bounded where that can be."""
+    """Collects results, and compares them in portions that bound memory where possible."""
 
     def __init__(self, history: History, times: TimeRange, rows: OutputTables, replayed: Replayed) -> None:
         self._times, self._rows, self._replayed, self._recorded = times, rows, replayed, history.recorded
@@ -166,7 +166,7 @@ class ReplayedTables:
         self._bytes = self._first_batch = 0
 
     def take(self, found: "ReplayedPiece") -> None:
-        """Take what came out of the next piece."""
+        """Add the results of the next piece."""
         self._replayed.events += found.events
         for output, table in found.tables.items():
             self._tables[output].append(table)
@@ -177,7 +177,7 @@ class ReplayedTables:
             self.compare(found.last_batch)
 
     def compare(self, last_batch: int) -> None:
-        """Compare what has been gathered with what is recorded up to a batch."""
+        """Compare the collected results with those recorded up to a batch."""
         tests = [f"batch_id between {self._first_batch} and {last_batch}"] if self._rows.by_batch else []
         found: list[RowDifference] = []
         for output, tables in self._tables.items():
@@ -189,7 +189,7 @@ class ReplayedTables:
         self._bytes, self._first_batch = 0, last_batch + 1
 
     def _rule_of(self, difference: RowDifference) -> Rule | None:
-        """Return the rule of a row as it was then; None where the job never had it, or the row is of no rule."""
+        """Return the rule of a row at that time; None if the job never had it, or the row has no rule."""
         row = difference.row
         if "rule_id" not in row or all(cut.ruleset_version != row["ruleset_version"] for cut in self._recorded.cuts):
             return None
@@ -197,7 +197,7 @@ class ReplayedTables:
         return next((rule for rule in rules if rule.rule_id == row["rule_id"]), None)
 
     def note_strangers(self, first_batch: int, last_batch: int) -> None:
-        """Note rows that say that another batch wrote them than these, which are all that the job has had."""
+        """Note rows that claim to be from a batch outside this range, which covers all batches of the job."""
         outside = f"(batch_id is null or batch_id < {first_batch} or batch_id > {last_batch})"
         for output in self._tables if self._rows.by_batch else ():
             recorded = self._rows.recorded(output, Selection({}, self._times, [outside]))
@@ -206,14 +206,14 @@ class ReplayedTables:
 
 
 def _ends(history: History, last_batch: int) -> dict[str, int]:
-    """Return by source the last position that is archived."""
+    """Return by source the last archived position."""
     asked = f"select {SOURCE}, max({POSITION}) as last from archive where {BATCH} <= {last_batch} group by {SOURCE}"
     table = history.archive.query(asked)
     return dict(zip(table[SOURCE].to_pylist(), table["last"].to_pylist(), strict=True))
 
 
 def check_whole(history: History) -> None:
-    """See that the archive has all that was scored, from the first batch on."""
+    """Check that the archive holds all scored arrivals, from the first batch on."""
     archive, recorded = history.archive, history.recorded
     if recorded.before is not None:
         message = (
@@ -239,7 +239,7 @@ def _check_lists(checkpoint: Checkpoint, recorded: RecordedBatches) -> None:
 
 
 def last_batch_within(history: History, times: TimeRange) -> int:
-    """Return the last batch that holds an event of some time."""
+    """Return the last batch that holds an event of these times."""
     last_terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
     tests = ["true", *is_between(last_terms.event_schema.event_time.field, times)]
     last = history.archive.query(f"select max({BATCH}) as last from archive where {' and '.join(tests)}")["last"][0]
@@ -252,7 +252,7 @@ def last_batch_within(history: History, times: TimeRange) -> int:
 CutChoice = Literal["auto", "recorded", "joined"]
 FEW_BATCHES = 20
 LARGE_BATCH_ROWS = 200_000
-"""Few batches, or batches of at least this size, are not joined: each costs 25 ms and more."""
+"""Few batches, or batches of at least this size, are not joined: each costs at least 25 ms."""
 
 
 def replay(
@@ -262,7 +262,7 @@ def replay(
     evaluations: bool = False,
     cuts: CutChoice = "auto",
 ) -> Replayed:
-    """Score again what has arrived at a job, and compare with what it has recorded, as `buckets replay` does.
+    """Score a job's arrivals again, and compare with its recorded results, as `buckets replay` does.
 
     Args:
         conf: the job's configuration, with `archive`.
@@ -290,8 +290,8 @@ def replay_history(
 ) -> Replayed:
     """Score the archive of a job again, and compare, as `replay` does.
 
-    `on_piece` is called after each piece with what has been found so far; `say` gets a line when all is scored again;
-    `score` does it.
+    `on_piece` is called after each piece with the findings so far; `say` gets a line if everything is scored again;
+    `score` does the scoring.
     """
     rows = recorded_rows(history.job, evaluations)
     check_whole(history)
@@ -302,12 +302,12 @@ def replay_history(
         f"select count(distinct {BATCH}) as batches from archive where {BATCH} <= {last_batch} and {FAULT} is null"
     )
     batches = history.archive.query(counted)["batches"][0].as_py()
-    # The job has evicted keys at moments that a replay does not know where it filled history in, or took state in.
+    # After a backfill or an import of state, a replay does not know when the job evicted keys.
     was_filled = recorded.rule_set(recorded.cuts[-1].ruleset_version).fills_begun > 0
     evicts_otherwise = was_filled or bool(Checkpoint(history.job.checkpoint).imports.read())
 
     def scored_again(cut_as: CutAs, missing: Iterable[tuple[str, str, str]] = ()) -> Replayed:
-        """Score all of it once, and compare."""
+        """Score the whole archive once, and compare."""
         may_differ = cut_as == "joined" or evicts_otherwise
         replayed = Replayed(cut_as, last_batch, batches, may_differ, recorded.after, missing=set(missing))
         tables = ReplayedTables(history, times, rows, replayed)
@@ -319,7 +319,7 @@ def replay_history(
                 tables.take(found)
                 on_piece(replayed)
         tables.compare(recorded.cuts[-1].batch_id)
-        # The job may run meanwhile, and its next batch have written something.
+        # The job may be running, and its next batch may have written rows.
         written = Checkpoint(history.job.checkpoint).cuts.read()
         tables.note_strangers(written[0].batch_id, written[-1].batch_id + 1)
         return replayed

@@ -1,4 +1,4 @@
-"""What a replay has found: how much was compared, which rows differ, and which of them only because of eviction."""
+"""The results of a replay: how much was compared, which rows differ, and which of them only because of eviction."""
 
 import json
 from collections import Counter
@@ -37,7 +37,7 @@ _SEPARATOR = "\x1f"
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row that is not on both sides alike."""
+    """A row that differs between the two sides."""
 
     output: str  # its output
     # `recorded_only`: it did not come out again; `replayed_only`: it came out, and is not recorded; `different`: it is
@@ -56,14 +56,14 @@ class RowDifference:
 
     @property
     def is_cold(self) -> bool:
-        """Whether one of the sides says that its windows were not complete."""
+        """Whether one of the sides reports incomplete windows."""
         return any(row is not None and row.get("warm") is False for row in (self.recorded, self.replayed))
 
 
 def differences(output: str, recorded: pa.Table, replayed: pa.Table) -> list[RowDifference]:
-    """Compare rows of an output, which have the same columns in the same types. Cost: O(rows).
+    """Compare rows of an output, with the same columns and types on both sides. Cost: O(rows).
 
-    Differences come in the order of their times, since that in which rows come out is not the same everywhere.
+    Differences are sorted by time, since the order of rows is not the same everywhere.
     """
     rows = _unmatched(recorded, replayed)
     only_recorded = recorded.take(pa.array(rows[rows < len(recorded)])).to_pylist()
@@ -76,9 +76,9 @@ def _by_time(row: ComparedRow) -> tuple[Any, ...]:
 
 
 def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the rows without an equal one on the other side, in no order; those of the other side are counted on."""
+    """Return the rows of both sides without an equal counterpart, in no order; the other side's are numbered on."""
     whole = pa.concat_tables([_plain(recorded), _plain(replayed)])
-    # Copied, for Arrow complains of payloads, whose buffers are not aligned.
+    # Copied, since Arrow warns about payloads with unaligned buffers.
     whole = whole.take(pa.array(np.arange(len(whole))))
     side = np.repeat(np.array([1, -1], np.int64), [len(recorded), len(replayed)])
     names = whole.column_names
@@ -93,7 +93,7 @@ def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return a table whose columns can be grouped by: lists of texts as one text each."""
+    """Return a table with columns that can be grouped by: lists of texts become texts."""
     for index, column in enumerate(table.schema):
         if pa.types.is_list(column.type):
             table = table.set_column(index, column.name, pc.binary_join(table.column(index), _SEPARATOR))
@@ -101,7 +101,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def _paired(output: str, recorded: Iterable[ComparedRow], replayed: Iterable[ComparedRow]) -> Iterator[RowDifference]:
-    """Pair rows of both sides that are about the same, and yield those that differ or have no other."""
+    """Pair rows of both sides about the same thing, and yield those that differ or have no counterpart."""
     about = identity_of(output)
     others: dict[tuple[Any, ...], list[ComparedRow]] = {}
     for row in replayed:
@@ -120,7 +120,7 @@ def _paired(output: str, recorded: Iterable[ComparedRow], replayed: Iterable[Com
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same; of objects as JSON the values count, not how they are written."""
+    """Return whether two values are equal; JSON objects are compared by value, not by spelling."""
     if one == other:
         return True
     if not (isinstance(one, str) and isinstance(other, str) and one[:1] in ("{", "[") and other[:1] == one[:1]):
@@ -135,7 +135,7 @@ _EVERYTHING = 2**62
 
 
 def fills_again(history: History, folder: Path, rule_set: RuleSet, cut: BatchEnd) -> Callable[[int], FillSources]:
-    """Return what a batch takes of each of its fills, by shard, made once more; a folder keeps it meanwhile."""
+    """Rebuild what a batch takes from each of its fills, by shard; a folder stores it meanwhile."""
     ready: dict[int, tuple[FillChunks, int]] = {}
     for fill in rule_set.fills:
         chunks = FillChunks(folder, fill.number)
@@ -158,10 +158,10 @@ CutAs = Literal["recorded", "joined"]
 
 
 def replayed_pieces(history: History, folder: Path, cut_as: CutAs, last_batch: int) -> Pieces:
-    """Return the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one.
+    """Return the archive up to a batch in pieces: one per batch, or with `joined` several batches in one.
 
-    All batches have as many shards as the last one: timelines stay where they are, and what comes out does not depend
-    on shards. An empty folder keeps meanwhile what is filled in.
+    All batches get the number of shards of the last one: so timelines stay in place, and results do not depend on
+    shards. An empty folder stores backfilled history meanwhile.
     """
     recorded = history.recorded
     shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
@@ -176,7 +176,7 @@ def replayed_pieces(history: History, folder: Path, cut_as: CutAs, last_batch: i
 
 
 def _settings(history: History, folder: Path, shards: int, span: PieceSpan) -> ArchivePiece:
-    """Return what the batches of a span are scored by."""
+    """Return the rules and settings for the batches of a span."""
     recorded, last = history.recorded, span.last
     rule_set, terms = recorded.rule_set(last.ruleset_version), recorded.terms(last.batch_id)
     if terms.engine.shards != shards:
@@ -186,7 +186,7 @@ def _settings(history: History, folder: Path, shards: int, span: PieceSpan) -> A
 
 
 def _with_rows(rows: pa.Table, piece: ArchivePiece) -> ArchivePiece:
-    """Add the rows of a piece; those of several batches have numbers in place of their `source_order`."""
+    """Add the rows of a piece; for several batches, numbers replace their `source_order`."""
     first_batch, last_batch = piece.batches
     if first_batch == last_batch:
         return replace(piece, rows=rows)
@@ -203,7 +203,7 @@ KEPT = 10_000  # The most differences that are kept; all are counted
 
 @dataclass
 class Replayed:
-    """What a replay has found."""
+    """The results of a replay."""
 
     cut_as: CutAs  # whether batches were scored as they were cut, or joined
     last_batch: int  # the last batch that was scored
@@ -227,13 +227,13 @@ class Replayed:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all that is recorded came out again, and nothing else."""
+        """Whether the replay reproduced all recorded results, and nothing else."""
         return not self.counts.total()
 
     def note(self, differences: list[RowDifference], rule_of: Callable[[RowDifference], Rule | None]) -> None:
-        """Take differences of all outputs into account, so that what one follows from is among them or came before.
+        """Add differences of all outputs; a difference that causes another must come with it or before it.
 
-        `rule_of` gives the rule of a row as it was then; None where the job never had it, or the row is of no rule.
+        `rule_of` returns the rule of a row at that time; None if the job never had it, or the row has no rule.
         """
         cold_rows = (difference.row for difference in differences if difference.is_cold)
         self.cold.update((row["rule_id"], row["key"]) for row in cold_rows if "rule_id" in row)
@@ -248,7 +248,7 @@ class Replayed:
         self._keep(differences)
 
     def _is_of_eviction(self, difference: RowDifference, rule: Rule | None) -> bool:
-        """Return whether a difference follows from an eviction; `rule` is that of the row, None if there was none."""
+        """Return whether a difference follows from an eviction; `rule` is the row's rule, None if it had none."""
         if difference.is_cold or not self.cold or rule is None:
             return difference.is_cold
         if rule.on == "alerts":
@@ -257,12 +257,12 @@ class Replayed:
         return goes_by_alerts and (difference.row["rule_id"], difference.row["key"]) in self.cold
 
     def note_cold(self, evaluations: pa.Table) -> None:
-        """Note which missing alerts are of windows that were incomplete when scored again, given the evaluations."""
+        """Note, from the evaluations, which missing alerts had incomplete windows in the replay."""
         cold = evaluations.to_pylist() if self.missing else []
         self.cold.update((row["rule_id"], row["key"]) for row in cold if tuple(row.values()) in self.missing)
 
     def note_strangers(self, differences: list[RowDifference]) -> None:
-        """Take rows into account whose batch the job never had."""
+        """Add rows from batches that the job never had."""
         self.counts.update(difference.kind for difference in differences)
         self._keep(differences)
 
@@ -279,7 +279,7 @@ _KINDS = {
 
 
 def difference_words(difference: RowDifference) -> str:
-    """Return what differs in a row: a line of what it is about, and one for each field that is another."""
+    """Describe the difference of a row: a line about its subject, and one for each field that differs."""
     row = difference.row
     time = time_text(moment_ms(row["event_time"]))
     about = f"event {row['event_id']} ({time})"
@@ -294,7 +294,7 @@ def difference_words(difference: RowDifference) -> str:
 
 
 def conclusion(replayed: Replayed, output_kind: str) -> list[str]:
-    """Return what follows from a replay of a job with a kind of output, line by line."""
+    """Return the conclusions from a replay of a job with a kind of output, line by line."""
     cut = "batch by batch" if replayed.cut_as == "recorded" else "small batches joined"
     lines = [f"{replayed.events:,} arrivals of {replayed.batches:,} batches were scored, {cut}"]
     if replayed.not_archived_until is not None:
