@@ -85,7 +85,7 @@ def append_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Write a large file elsewhere first, sync it, and move it into place once it is complete."""
+    """Yield where to write a large file first, and move it into place after the `with`; the writer has to sync it."""
     if isinstance(path, StorePath):
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder) / path.name

@@ -28,7 +28,7 @@ def _bases() -> Iterator[Path]:
 
 
 def _caches_of_user() -> Path | None:
-    """Return the folder of the user's caches; None if it is missing, or others could replace it."""
+    """Return the folder of the user's caches, made if missing; None if that fails, or others could replace it."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     try:
         caches = Path(home) if os.path.isabs(home) else Path.home() / ".cache"

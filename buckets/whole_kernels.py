@@ -1,7 +1,7 @@
 """Optimises kernels as a whole: a function that only compiled code calls is not optimised or translated on its own.
 
 numba does both for each function, and again for each caller, so a function deep below a kernel passed through LLVM once
-for each level above it. Here a function that Python does not call stays unoptimised LLVM code until a kernel is built
+for each level above it. Here a function that Python does not call stays shortened LLVM code until a kernel is built
 from everything that it reaches. The kernel has one private copy of it, so LLVM knows all of its callers.
 
 Compilation has fewer passes too: kernels have no closures, list comprehensions or whole-array expressions, for which

@@ -43,7 +43,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def read_content(path: Path, what: str) -> bytes:
-    """Read the bytes of a file; arguments and errors as in `read_text`, except that content is not checked."""
+    """Read the bytes of a file; arguments and errors as in `read_text`, but for an empty file or its text."""
     try:
         return _read_bytes(path, what)
     except IsADirectoryError:

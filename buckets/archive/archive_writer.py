@@ -19,7 +19,7 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rules.rule_set import RuleSet
 
-FILE_ROWS = 200_000  # About the most rows in a file of a large batch
+FILE_ROWS = 200_000  # About how many rows a file of a large batch has
 ARCHIVE = "archive"  # With a checkpoint's identity, the application name under which its job appends
 
 

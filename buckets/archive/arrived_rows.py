@@ -1,6 +1,6 @@
 """Arrivals as rows of the archive: built in the tasks that read them, and converted back to arrivals.
 
-Tasks hand over rows in pieces in arrival order: few rows as bytes, many in a file. Workers load this module, so it
+Tasks hand over rows in pieces, each in arrival order: few as bytes, many in a file. Workers load this module, so it
 imports no code that writes tables.
 """
 
@@ -134,7 +134,7 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class ArrivedRows(msgspec.Struct, frozen=True):
-    """The rows of a task, in pieces in arrival order."""
+    """The rows of a task, in pieces, each in arrival order."""
 
     ends: list[tuple[Place, Place]]  # the first and the last row of each piece
     content: bytes = b""  # an Arrow file with the pieces; empty if it is at `path`

@@ -51,11 +51,11 @@ def open_events(
     say: Callable[[str], None],
     needed: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield events in arrival order; everything checkable is checked before the first is read.
+    """Return events in arrival order; everything checkable is checked before the first is read.
 
     The rows of a file come in file order, those of a folder file by file in order of modification, including files in
     subfolders `NAME=VALUE`, those of a Delta table in the order of a column: `arrival`, or else their event time. `say`
-    is told which fields of `needed` are missing, and at the end gets remarks about times, such as missing zones.
+    is told which fields of `needed` no file has, and at the end gets remarks about times, such as missing zones.
     """
     path = location(str(path))
     if is_table(path):

@@ -69,7 +69,7 @@ class Table:
     checks: tuple[Check, ...] = ()  # constraints of every row
     contract: Contract | None = None  # the schema of its messages; None if they are kept undecoded
     identity: str | None = None  # the column that identifies repeats; None if there are none
-    # columns in which a repeat equals the first message, which limit the search; without any, all rows are
+    # columns in which a repeat equals the first message, which limit the search; without any, all rows are searched
     repeats_share: tuple[str, ...] = ()
 
 

@@ -45,7 +45,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Plan:
-    """The contents of a fill."""
+    """How much goes into a fill."""
 
     rows: int
     chunks: int
@@ -59,11 +59,11 @@ class FillChunks:
         self._chunks = NumberedRecords(self._records, self.folder, ".arrow")
 
     def plan(self) -> Plan | None:
-        """Return the contents of the fill; None while unknown."""
+        """Return how much goes into the fill; None while unknown."""
         return self._records.read_if_there(self.folder / "plan.json", reader_of(Plan))
 
     def keep_plan(self, plan: Plan) -> None:
-        """Write the contents of the fill."""
+        """Write how much goes into the fill."""
         self._records.write(self.folder / "plan.json", plan)
 
     def ready(self) -> int:

@@ -66,7 +66,7 @@ def with_snooze(rule: Rule, new: Snooze, now: datetime) -> tuple[Snooze, ...] | 
 
 
 def with_ended(rule: Rule, key: Key | None, last: datetime) -> tuple[Snooze, ...] | None:
-    """End the snoozes of a rule or one of its keys; None if all are over already."""
+    """End at `last` the snoozes of a rule for a key, None for all keys; None if none of them would last longer."""
     left = []
     for snooze in rule.snoozes:
         is_meant = same_key(snooze.key, key) and snooze.until > last

@@ -42,7 +42,7 @@ def read_version(job: Job, version: int | None) -> RuleSet:
 
 
 def changes_of(job: Job, rule_id: str | None = None) -> list[dict[str, Any]]:
-    """Return a job's rule changes as rows of `rule_changes`, newest first; for one rule, with changes of all rules."""
+    """Return a job's rule changes as rows of `rule_changes`, newest first; for one rule, also changes made to all."""
     table = rule_changes_path(job)
     rows = read_rule_changes(table) if is_table(table) else []
     since = max((row["ruleset_version"] for row in rows), default=0)

@@ -170,7 +170,7 @@ class NumberedRecords:
     def __init__(
         self, files: RecordFiles, folder: Path, ending: str = ".json", digits: int = 9, is_own: bool = False
     ) -> None:
-        """Write nothing yet; numbers in file names have `digits` digits.
+        """Write nothing yet; numbers in file names have at least `digits` digits.
 
         `is_own`: only the holder of the checkpoint writes to the folder, so in a store it is listed only once.
         """
@@ -296,7 +296,7 @@ class OwnedFolder:
         raise BucketsError(message)
 
     def is_of(self, identity: str | None) -> bool:
-        """Return whether the folder is this checkpoint's (None: a new one); raises BucketsError if it is another's."""
+        """Return whether it is this checkpoint's (None: new); if not, it is nobody's. BucketsError if another's."""
         # Checked before the owner's file, which a concurrent start writes before any table.
         is_somebodys = holds_more_than(self.path, self.owner)
         fault = None

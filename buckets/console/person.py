@@ -30,7 +30,7 @@ _POLICY = (
 
 
 def documents() -> BaseRoute:
-    """Return the application for `/docs`: the site, or a line on how to get it."""
+    """Return the route of `/docs`: the site, or a line on how to get it."""
     folder = built_site()
     if folder is None:
         return Route(DOCUMENTS + "/{page:path}", _not_built)

@@ -221,7 +221,7 @@ class Onward:
 
 
 def own_address(text: str, otherwise: str = "/") -> str:
-    """Return an external URL if it is a page of the console, else another one."""
+    """Return a URL from outside if it is a page of the console, else another one."""
     return text if _OWN.fullmatch(text) else otherwise
 
 
@@ -329,7 +329,7 @@ Changes = Callable[[Asked], Iterator[list[PageChange]]]
 
 
 def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
-    """Return a streaming response."""
+    """Return an endpoint that answers requests with a stream."""
 
     async def endpoint(request: Request) -> Response:
         person = request.state.person

@@ -39,7 +39,7 @@ from buckets.stores.location import as_input
 from buckets.stores.store_path import StorePath
 
 NewRows = Callable[[int | None], tuple[int, pa.Table | pa.RecordBatchReader] | None]
-"""Given the number of the last append (None before the first), returns the next number and its rows; None if none."""
+"""Given the number of the last append (None before the first), returns the next one and its rows; None if no news."""
 
 
 _HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)

@@ -41,7 +41,7 @@ SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
 FEWEST = 32  # How many files of one size and partition are needed to join them
 _MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000  # The most that is joined at once
 PIECE_BYTES, PIECE_ROWS = 1 << 26, 1024
-"""The bytes of rows in memory at once, and the most rows: repetitive text takes little room in a file."""
+"""The bytes of rows in memory at once, and how many more rows: repetitive text takes little room in a file."""
 _OWN_NAME = re.compile(r"(\w+=\d{4}-\d\d-\d\d/)*[\w.-]+\.parquet")
 """File names that the log and the file system spell alike."""
 
@@ -267,7 +267,7 @@ def expire(path: Path, keep_ms: int) -> None:
     open_table(path).cleanup_metadata()
     oldest_ms = epoch_ms() - keep_ms
     for partial in (path / LOG).glob(PARTIAL):
-        # A commit that was finished meanwhile has renamed its file.
+        # The file of a commit that was finished meanwhile is gone.
         with contextlib.suppress(FileNotFoundError):
             if partial.stat().st_mtime_ns // 1_000_000 < oldest_ms:
                 partial.unlink()

@@ -33,7 +33,7 @@ JUDGED = "judged"  # An optional column: without it, or where it is null, rules 
 DELETED, TOMBSTONE = "skipped: the row was deleted", "skipped: a tombstone"
 TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the log of the database"
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
-"""Reasons, each a word, for rows that are neither events nor faulty; no field makes such a reason."""
+"""Reasons for rows that are neither events nor faulty, with a word for each; no field makes such a reason."""
 _FIELD_COLUMN = re.compile(r"field_\d+")
 _WRITERS: Mapping[type, Callable[[Any], str]] = {str: encode_basestring, int: str}  # As it does, without its start
 LONGEST_RAW = 100_000  # The most characters of a row that a dead letter keeps
@@ -261,7 +261,7 @@ def _rows(mask: pa.BooleanArray) -> Iterable[int]:
 
 
 def good_rows(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
-    """Return the indexes of the rows that have no fault."""
+    """Return which rows have no fault, bool `(rows,)`."""
     good = np.ones(rows, np.bool_)
     good[list(faults)] = False
     return good

@@ -390,7 +390,7 @@ def _ticks_ms(column: pa.Array) -> Int64s:
 
 
 def _on_clock(ms: Int64s, faults: Faults, is_local: Flags | None, zone: str | None) -> EventTimes:
-    """Return times, with those read from a local clock converted from its zone to UTC."""
+    """Return times, with those of a local clock converted from its zone to UTC; without a zone they count as UTC."""
     if is_local is None or zone is None:
         return EventTimes(ms, faults, is_local=is_local)
     instants, twice, skipped = instants_ms(np.where(is_local, ms, 0), zone)

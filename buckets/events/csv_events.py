@@ -49,7 +49,7 @@ def split_line(line: str, written: CsvFormat) -> list[str]:
 
 
 def read_header(line: str, schema: EventSchema) -> list[str]:
-    """Read field names from a header line; ValueError if all are empty or one is repeated. Some may be empty."""
+    """Read field names from a header line; ValueError if none is declared or one is repeated. Some may be empty."""
     try:
         names = _names(line, schema.csv)
     except ValueError as error:
@@ -237,7 +237,7 @@ def as_text(rows: pa.RecordBatch, encoding: str = "utf-8", name: str = "UTF-8") 
 
 
 def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
-    """Yield the lines of a file in UTF-8 if its own encoding hides line ends from bytes; raises UnicodeDecodeError.
+    """Yield, in UTF-8, the lines of a file whose encoding hides line ends from bytes; raises UnicodeDecodeError.
 
     Half of a character stays one, so its line is invalid.
     """

@@ -122,7 +122,7 @@ def fields_beside_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
 
 
 class _Opened(NamedTuple):
-    """Opened envelopes: why one holds no event, the JSON of its fields, and its own JSON."""
+    """An opened envelope: why it holds no event, if so, the JSON of the row's fields, and its own JSON."""
 
     reason: str | None = None
     fields: bytes = b"{}"

@@ -248,8 +248,8 @@ def by_schema(
 ) -> pa.RecordBatch:
     """Read messages (binary) with the prefix of a registry into the declared fields, grouped by schema.
 
-    `decode` takes messages without prefixes and their schema number. It returns parts, each with the row numbers of its
-    messages, or raises SchemaError.
+    `decode` takes messages without prefixes and their schema number. It returns parts, each with the indexes of its
+    messages among these, or raises SchemaError.
     """
     messages, numbers = rows.column(RAW).to_pylist(), schema_numbers(rows.column(RAW))
     parts: list[tuple[Int64s, Decoded]] = []

@@ -66,7 +66,7 @@ def derived_type(text: str, kinds: Mapping[str, Kind], extremes: Mapping[str, pa
     """Return the type of the attribute that an expression gives, or the scale (above 0) of the measure.
 
     Raises:
-        ValueError: it is not an expression over these fields, or not one that a field can be; names the column.
+        ValueError: it is not an expression over these fields, or not one that a field can be; says where in the text.
     """
     from buckets.expressions.wording import kind_of
 

@@ -180,7 +180,7 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
 
 
 def lacking(files: Sequence[EventFile], schema: EventSchema, needed: Iterable[str]) -> str:
-    """Name the fields that rules need and some file lacks; empty if all have them."""
+    """Name the fields that rules need and that no file has; empty if there are none."""
     gone = without_column(frozenset[str]().union(*(file.fields for file in files)), schema, needed)
     is_json = gone and any(file.kind == "json" for file in files)
     return gone.replace("no column", f"the first {_LINES_LOOKED_AT} events have no") if is_json else gone

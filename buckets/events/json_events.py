@@ -242,8 +242,8 @@ def _repeating(
 ) -> set[int]:
     """Return the rows in which a field may be repeated; msgspec would take the last value.
 
-    A row with a value contains the field's name at least once, unless the name is written with escapes. So among rows
-    without escaped names, if all texts together contain a name as often as they have values of it, no row repeats it,
+    A row with a value contains the field's name at least once, unless the name is written with escapes. So if all texts
+    together contain a name no more often than rows without escaped names have values of it, none of these repeats it,
     and one search per name proves that. `found` has names with the values of a field of each, `counts` names inside
     lists with the number of values in each row.
     """

@@ -171,7 +171,7 @@ def _with_keys(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> p
 
 
 def _of_key(reason: str, names: Collection[str], is_whole: bool) -> str:
-    """Prefix a reason with `key`, or with `key.` if it begins with the path of a field or of an outer object."""
+    """Prefix a reason with `key`; one that begins with a field's path with `key.`, or not if keys are one value."""
     path, colon, _ = reason.partition(": ")
     if not colon or not any(f"{name}.".startswith(f"{path}.") for name in names):
         return f"{KEY}: {reason}"

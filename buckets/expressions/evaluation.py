@@ -111,7 +111,7 @@ class _Evaluation:
         return self._comparison(expression)
 
     def _any_element(self, test: Expression) -> pa.BooleanArray:
-        """Return whether any element of an array passes a test; false for an empty array."""
+        """Return the OR of a test over the elements of an array, in three-valued logic; false for an empty array."""
         name = str(test.operands[0].value)
         lists, elements = self._columns[name], self._columns[name].flatten()
         rows, is_number = rows_of_elements(lists), pa.types.is_integer(elements.type)

@@ -377,7 +377,7 @@ def _joined(operator: str, parts: list[Expression], at: int) -> Expression:
 
 
 def _merged(parts: list[Expression], is_negated: bool) -> list[Expression]:
-    """Merge equalities of one operand with literals into one IN; under AND, inequalities into one NOT IN."""
+    """Merge equalities of one operand with literals into one IN; under AND, `!=` into one NOT IN."""
     members: dict[Expression, list[Expression]] = {}
     others: list[Expression] = []
     for part in parts:

@@ -105,7 +105,7 @@ def at_scale(number: Numbers, scale: int) -> Numbers:
 
 
 def compared(operator: str, first: Numbers, second: Numbers) -> Any:
-    """Return the rows for which a comparison of the stored values is true, ignoring NULL."""
+    """Return the rows for which a comparison of the stored values is true, whether or not they are NULL."""
     if second.is_constant and second.scale > first.scale:
         return compared_with_limits(operator, first, second)
     scale = max(first.scale, second.scale)
@@ -518,4 +518,4 @@ OF_NUMBERS: Final[dict[str, Callable[..., Numbers]]] = {
     "sqrt": _root,
     "zscore": lambda x, mean, deviation: arithmetic("/", arithmetic("-", x, mean), deviation),
 }
-"""By operator or function of numbers, its result on intervals."""
+"""By operator or function of numbers, its result on columns of `Numbers` of any size."""

@@ -133,7 +133,7 @@ class FeatureFolder:
         self._clean(end)
 
     def _clean(self, end: int) -> None:
-        """Remove the timelines of all arrivals but one."""
+        """Remove the timelines stored before any arrival but one."""
         for folder in (self.path / TIMELINES).glob("*"):
             if folder.name.isdecimal() and folder.name != str(end) and not folder.is_symlink():
                 shutil.rmtree(folder)

@@ -68,7 +68,7 @@ def check_output(
 ) -> FeatureFolder | None:
     """Check, before computing features, that they can be written to a `.parquet` file or a Delta table.
 
-    They must not be written to their own source; existing features are replaced, or continued, only if allowed.
+    They must not be written to their own source; what exists is replaced only if allowed, or with `by` continued.
     """
     if source is not None and path.resolve() == source.resolve():
         message = f"--out {path}: holds the events; name another file or table"
@@ -268,7 +268,7 @@ class FeatureRun:
         return (self._take(found).rows for found in score(self._pieces(history), "features", self._found_in))
 
     def write(self, history: History, score: ScoreArchive, out: FeatureFolder, first: int) -> Iterator[pa.Table]:
-        """Write the rows of an archive from an arrival on, in rounds; yield each written piece's wanted ids."""
+        """Write the rows of an archive from an arrival on, in rounds; yield the wanted ids of each piece."""
         self.arrived, named = first, f"--out {out.path}"
         counted = query(out.path, "select outcome, count(*) as rows from rows group by outcome", named)
         self.outcomes.update(dict(zip(*(column.to_pylist() for column in counted.columns), strict=True)))

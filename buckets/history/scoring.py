@@ -201,7 +201,7 @@ class Pieces:
 
 
 def with_recorded_lists(like: ArchivePiece, recorded: RecordedBatches | None, span: PieceSpan) -> ArchivePiece:
-    """Return a piece with the lists of a span, except those it has; no lists if its rules look into none."""
+    """Return a piece with the lists of a span, except those it has; `recorded` is None if rules look into none."""
     if recorded is None:
         return like
     lists, given = recorded.lists(span.last), like.lists

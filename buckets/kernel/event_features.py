@@ -1,4 +1,4 @@
-"""Features that look at the events of their windows one by one: those after MAX, which have a row for every event.
+"""Features that look at the events of their windows one by one: those after MAX, whose rules fire for every value.
 
 They are separate from `evaluate`, in a loop that runs only for groups with such features: the loop of `evaluate` is
 compiled into every kernel, and calling these functions there made all other features slower.

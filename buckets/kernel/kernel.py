@@ -187,7 +187,7 @@ def _test(work: Work, events: GroupEvents, event, clock_ms, policy: Policy, outc
 
 @inlined
 def _owner_for(work: Work, cell, time_ms):
-    """Return the page of an event at position `cell`: the loaded page of a neighbour."""
+    """Return the page of an event at position `cell`: that of a neighbour, if it is loaded, or HOT."""
     timeline, directory = work.timeline, work.directory
     if cell > 0:
         before = timeline.owner[cell - 1]

@@ -277,7 +277,7 @@ def _need_resets(directory: Directory, key, times_ms, first, end, from_ms):
 
 @leaf
 def _need_before(directory: Directory, start, end, time_ms, reads):
-    """Mark the page of the cell before an event, also if the event replaces the first one of its time.
+    """Mark the pages of the cell before an event, also if the event replaces the first one of its time.
 
     For an event later than all cells, that is the newest cell, which lies in the head unless the head has no cells.
     """

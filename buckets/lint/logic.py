@@ -126,7 +126,7 @@ class Domain:
 
     @property
     def hull(self) -> tuple[Decimal, Decimal]:
-        """The least and the greatest possible number, both inclusive."""
+        """Bounds of its numbers, of which one must be possible; whether a bound itself is excluded is ignored."""
         if self.members is None:
             return self.lower, self.upper
         numbers = [member for member in self.members if isinstance(member, Decimal) and self._holds(member)]

@@ -100,7 +100,7 @@ def _rules_named(part: Expression) -> Iterator[str]:
 
 
 def _groupings(rule: Rule, subject: Subject) -> Iterator[Finding]:
-    """Find groupings of events with so few keys that all events land on one or a handful."""
+    """Find groupings of events (alerts are few) with so few keys that all land on one or a handful."""
     for path, fields, where in groupings_of(rule) if rule.on == "events" else ():
         keys = _most_keys(subject, rule, fields, where)
         if keys is not None and keys < FEWEST:

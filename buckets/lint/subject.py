@@ -230,7 +230,7 @@ class KeyCounts:
 
 @dataclass(frozen=True)
 class EventSummary:
-    """The findings from a file of events."""
+    """The counts from a file of events."""
 
     events: int  # how many there are
     bad: BadRows  # the rows that are no events, and what was rounded

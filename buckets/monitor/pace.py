@@ -88,7 +88,7 @@ class LastMinute:
     def summary(self, now_ms: int) -> dict[str, Any]:
         """Summarise the minute that ends now as plain data, and drop older batches.
 
-        Rates are per minute, or since the first batch began if that is more recent.
+        Rates are averages over the minute, or over the time since the first batch began if that is shorter.
         """
         batches = self._batches
         while batches and batches[0].written_ms <= now_ms - MINUTE_MS:
@@ -213,7 +213,7 @@ class Pace:
     """How a job keeps up with its input."""
 
     state: State = "unknown"  # `slow` keeps up too, with a constant delay of `SLOW_MS` or more
-    delay_ms: int | None = None  # the current delay of results; None if the source has no event times
+    delay_ms: int | None = None  # the current delay of results; None if the source has no arrival times
     batch_ms: int = 0  # the duration of a batch
     busy: float = 0.0  # the share of time in which a batch was running
     done_per_s: float = 0.0  # events processed per second

@@ -185,7 +185,7 @@ class JobCounts:
     def __init__(self) -> None:
         self._minute = LastMinute()
         self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
-        self._unshown: list[BatchReport] = []  # Batches that later ones may follow
+        self._unshown: list[BatchReport] = []  # Batches whose alerts are not shown yet
         self._totals = Counter(dict.fromkeys(_TOTALS, 0))
         self._groups = BoundedCounts(MOST_GROUPS)
         self._rules = BoundedCounts(MOST_RULES)

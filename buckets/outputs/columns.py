@@ -154,7 +154,7 @@ def output_columns(largest_scale: int) -> dict[str, pa.Schema]:
 
 
 def columns_of(name: str, largest_scale: int) -> pa.Schema:
-    """Return the columns, including variants, of one output that is decoded from payloads."""
+    """Return the columns of one output that is decoded from payloads, or of one of variants."""
     return _BY_NAME[name].columns_for(largest_scale)
 
 

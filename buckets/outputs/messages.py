@@ -48,7 +48,7 @@ def schema_text(output: str, written_in: BinaryFormat) -> str:
 
 
 def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any]) -> bytes:
-    """Encode the value of a message, given as JSON data, with the prefix for its schema number."""
+    """Encode the value of a message, given as JSON data, without the prefix that holds its schema number."""
     if written_in == "avro":
         import fastavro
 

@@ -241,7 +241,7 @@ def _rows(table: Path, sql: str) -> list[dict[str, Any]]:
 
 
 def precisions(job: Job) -> dict[str, ShareInterval]:
-    """Return each rule's share of fraud among its judged alerts, as in `buckets rules quality`."""
+    """Return the share of fraud among the judged alerts of each rule that has some, as in `buckets rules quality`."""
     folder = kept_results(job)
     if folder is None or not has_alerts(folder):
         return {}

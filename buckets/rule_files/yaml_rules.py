@@ -235,7 +235,7 @@ def load_changes(path: Path, schema: EventSchema, kept: Iterable[Rule], **said: 
     """Return the changes that apply a file; rules that it does not name are unchanged.
 
     `kept` are the existing rules, `said` is author and reason. BucketsError as for `load_rules`, except that a file of
-    the demo's messages may consist of deletions.
+    the demo's messages may consist of deletions only.
     """
     text = read_text(path, _WHAT)
     if not holds_flink_rules(path, text):

@@ -97,7 +97,7 @@ class _Comparison:
         return positions
 
     def _check_fits(self, outcome: ExpectedAlert | ExpectedValue, rule: Rule, location: Location) -> None:
-        """Refuse expectations about features that the rule does not have."""
+        """Refuse features that the rule does not have, and a value, bounds or count if it has features instead."""
         unknown = next((name for name in outcome.features if rule.is_short or name not in rule.features), None)
         if unknown is not None:
             named = ", ".join(rule.features) or "none"
@@ -236,7 +236,7 @@ class RuleTester:
         return test.rules or tuple(rule.rule_id for rule in self._file.rules)
 
     def _evaluator(self, rule_ids: tuple[str, ...], lists: Lists) -> Evaluator:
-        """Return an evaluator of these rules without events; without lists it is checked, planned and cached."""
+        """Return an evaluator of these rules without events; without lists they are checked and planned only once."""
         known = None if lists else self._evaluators.get(rule_ids)
         if known is not None:
             return known.fresh()

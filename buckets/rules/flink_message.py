@@ -25,7 +25,7 @@ Fault = tuple[Location, str]  # The location of a field in a rule, and what is w
 
 
 def check_new(rule: Rule) -> Fault | None:
-    """Return the first fault in the name or texts of a new rule, if any; a checkpoint's rules are not checked again.
+    """Return the first fault in a new rule's id, version or texts, if any; rules in checkpoints are not checked again.
 
     Keys of changes in a topic begin with `!`, and names appear in messages, tables and terminals.
     """

@@ -109,12 +109,12 @@ class Group:
 
     @cached_property
     def limit_rules(self) -> tuple[Rule, ...]:
-        """Return the rules that compare one value with a limit, which the kernel does itself."""
+        """Return the evaluated rules that compare one value with a limit, which the kernel does itself."""
         return tuple(rule for rule in self.rules if rule.is_evaluated and kernel_limit(rule) is not None)
 
     @cached_property
     def condition_rules(self) -> tuple[Rule, ...]:
-        """Return the rules that compute features and then evaluate a condition."""
+        """Return the evaluated rules that compute features and then a condition."""
         return tuple(rule for rule in self.rules if rule.is_evaluated and kernel_limit(rule) is None)
 
     @cached_property

@@ -109,7 +109,7 @@ def quiet_until_ms(policies: Iterable[AlertPolicy[Any]], state: RuleState) -> in
 
 
 def held_by(policies: Iterable[AlertPolicy[Any]], fired: FiredAt, state: RuleState) -> str | None:
-    """Return the first policy that holds an alert back; None if none does."""
+    """Return the name of the first policy that holds an alert back; None if none does."""
     return next((policy.held_by for policy in policies if policy.holds_back(fired, state)), None)
 
 

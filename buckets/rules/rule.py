@@ -499,7 +499,7 @@ def value_scale(rule: Rule, schema: EventSchema) -> int:
 
 
 def policy_sentence(rule: Rule) -> str:
-    """Return the policies of a rule as sentences, after its severity; empty if it has none."""
+    """Return severity, score, tags and policies of a rule as sentences; empty if it has none of them."""
     return " ".join(f"{capitalised(sentence)}." for sentence in _sentences(rule))
 
 

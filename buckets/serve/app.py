@@ -158,7 +158,7 @@ class Application:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return the body of a request; None if too large, but read to its end, so that the sender reads the reply."""
+    """Return the body of a request; None if too large, but read on for a while, so that the sender reads the reply."""
     parts, size = list[bytes](), 0
     while True:
         message = await receive()

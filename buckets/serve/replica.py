@@ -100,7 +100,7 @@ def size_of(journal: Journal) -> int:
 
 
 def undo(journal: Journal) -> None:
-    """Revert the latest writes of maps."""
+    """Revert recorded writes of maps, which must be their latest ones."""
     for entries, keys, before in reversed(journal):
         was_there = before.lengths > 0
         there, gone = np.flatnonzero(was_there), np.flatnonzero(~was_there & (entries.read(keys).lengths > 0))

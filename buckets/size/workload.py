@@ -147,7 +147,7 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(0*[1-9]\d*) *, *(0*[1-9]\d*) *, 
 _SPARK_SIZE = re.compile(r"(\d{1,12})([bkmgt]?)b?", re.IGNORECASE)
 _SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _LEAST_BESIDES_BYTES = 384 << 20
-"""The minimum that Spark requests besides an executor's heap by default, which is a tenth of the heap."""
+"""The least that Spark requests by default besides an executor's heap; a tenth of the heap if that is more."""
 IN_COLUMNS = ("parquet", "delta")  # Kinds of sources whose events come in columns
 
 

@@ -358,7 +358,7 @@ def by_percentiles(parts: int, frame: DataFrame, order: Sequence[Column]) -> Dat
     """
     first = order[0]
     kinds = {f"Column<'{field.name}'>": field.dataType for field in frame.schema}
-    if not isinstance(kinds.get(repr(first)), NumericType | DatetimeType):  # An expression, or descending.
+    if not isinstance(kinds.get(repr(first)), NumericType | DatetimeType):  # Or an expression, or descending.
         return frame.repartitionByRange(parts, *order)
     bounds = frame.select(F.percentile_approx(first, [part / parts for part in range(1, parts)])).scalar()
     passed = (first > F.get(bounds, F.lit(bound)) for bound in range(parts - 1))

@@ -332,7 +332,7 @@ def caches_of_worker() -> MachineCaches:
 
 
 def shards_folder(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder for shard caches that Spark announced to this worker; None if there is none."""
+    """Return the folder for shard caches, of the session or else of its executor; None if there can be none."""
     of_executor = environment.get(OF_EXECUTOR, "").partition(",")[0]
     folder = environment.get(SHARDS) or (of_executor and f"{of_executor}/shards")
     if not IS_KNOWN or not folder:

@@ -154,7 +154,7 @@ class PreparedJob:
         return None
 
     def _reading(self, spark: SparkSession) -> str:
-        """Describe what the query reads once it has started."""
+        """Describe what the query does once it has started."""
         place = self.job.settings.source.place
         if (
             is_local(spark.sparkContext.master or "")

@@ -317,7 +317,7 @@ def check_target(job: Job, manifest: ExportManifest) -> None:
 
 
 def _written_by(job: Job) -> Iterator[tuple[str, Path, Path, str]]:
-    """Yield setting and path of each folder that a job writes to, a table that gets every batch, and its writer."""
+    """Yield setting and path of each folder a job writes to, a table that gets every batch, and its application."""
     output, archive = job.settings.output.folder, job.settings.archive
     if output is not None:
         yield "output.path", output, output / BATCHES, BATCHES

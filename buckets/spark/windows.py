@@ -180,7 +180,7 @@ def _store(entries: Entries, pages: Entries) -> ShardStore:
 
 
 def _together(sent: Sequence[Sequence[bytes | ShardPayload]], group_ids: Sequence[str]) -> ShardEvents | None:
-    """Join the messages of several shards for one call; None if a shard is being filled, or there are too many."""
+    """Join the messages of several shards for one call; None for one shard, for many, or if something is filled."""
     pieces = [[each for each in of_shard if isinstance(each, ShardPayload)] for of_shard in sent]
     is_filled = [*map(len, pieces)] != [*map(len, sent)]
     return None if is_filled or len(sent) > MOST_MAPPED else joined_shards(pieces, group_ids)

@@ -211,7 +211,7 @@ class CacheNumbers:
     stamp: str  # of the batch to whose state it corresponds
     moved: int  # how many entries of the oldest segment have moved to the store
     arena: ArenaNumbers  # the numbers of the arena
-    log: tuple[int, ...]  # the numbers of the live segments
+    log: tuple[int, ...]  # the numbers of the log
 
 
 class ShardCache:

@@ -38,7 +38,7 @@ class ShardTimes:
 
     # by group, the time of the latest event that was evicted
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
-    # of its clock, by group; the voter with the latest event comes last
+    # of its clock, by group; the voter that had an event most recently comes last
     voters: dict[str, list[Voter]] = field(default_factory=dict)
 
     @classmethod

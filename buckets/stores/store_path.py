@@ -55,7 +55,7 @@ _VENDORS = ("AWS_", "AZURE_")
 
 
 def check_environment() -> None:
-    """Check that clients of stores can be built from the environment; their libraries would end the program."""
+    """Check that clients of stores can be built from the environment; else their libraries would end the program."""
     for name in _ENDPOINTS:
         endpoint = os.environ.get(name)
         if endpoint is not None and not is_address(endpoint):

@@ -184,7 +184,7 @@ def _take_cell(timeline: Timeline, read, write, first, events, tiers: Tiers, bor
 
 @leaf
 def _bring_combined_first(timeline: Timeline, first, end):
-    """Turn raw events before a bucket into buckets, which exist only if a tail was made longer on an old checkpoint."""
+    """Turn raw events before a bucket into buckets; only a tail made longer on an old checkpoint leaves such events."""
     has_combined_after = False
     for cell in range(end - 1, first - 1, -1):
         if not is_raw(timeline, cell):

@@ -433,7 +433,7 @@ def child(work: Path, events: Path) -> subprocess.Popen[bytes]:
         (others / "python3").symlink_to(sys._base_executable)
     environment = os.environ | {"PYTHONPATH": str(CHILD.parents[2]), "PATH": f"{others}:{os.environ['PATH']}"}
     environment.pop("PYSPARK_PYTHON", None)
-    command = [sys.executable, __file__, str(work), str(events)]
+    command = [sys.executable, str(CHILD), str(work), str(events)]
     return subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.DEVNULL)
 
 

@@ -123,7 +123,7 @@ def batches(asked: Asked) -> View:
 
 
 def replay(asked: Asked) -> Onward:
-    """Start a replay, which checks whether scoring all arrivals again reproduces the recorded results."""
+    """Queue a replay, which checks whether scoring all arrivals again reproduces the recorded results."""
     check_archived(asked.site.job)
     begin, end = asked.given("begin"), asked.given("end")
     named_times(begin, end)

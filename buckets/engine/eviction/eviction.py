@@ -34,7 +34,7 @@ _NO_GENERATION = -1  # That of no head: of groups that are gone
 
 
 def kept_keys(scored: ScoredGroups) -> Flags | None:
-    """Return which keys have an event that changes their timeline, bool `(keys,)`; None if all have."""
+    """Return which keys have an event that does more than ask, bool `(keys,)`; None if all have."""
     if not len(scored.events.ways):
         return None
     remaining, are_kept = np.flatnonzero(scored.events.ways != ASKS), np.zeros(len(scored.clocks_ms), np.bool_)
@@ -173,7 +173,7 @@ class PolicyEviction:
 
         Args:
             table: the events.
-            new_ms: by such a key, the time of the event that created the entry.
+            new_ms: by such a key, the time of the latest event that changed its entry.
         """
         group_id, clocks_ms = table.group.group_id, np.full(len(table.keys), NO_CLOCK, np.int64)
         np.maximum.at(clocks_ms, table.codes, table.column("time_ms"))

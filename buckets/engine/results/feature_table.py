@@ -35,7 +35,7 @@ class FeatureTable:
     ) -> None:
         """Choose the columns; with `flags`, each feature has two more that say whether it is exact and warm.
 
-        BucketsError if no rule over events is evaluated or, with `refuses_others`, one is over alerts.
+        With `refuses_others`, BucketsError if no rule over events is evaluated, or one is over alerts.
         """
         rules = [rule for rule in rule_set.rules if rule.is_evaluated]
         if refuses_others:

@@ -96,7 +96,7 @@ class Filling:
         self._groups = {int(number): group_id for number, (group_id, *_) in known.items()}
 
     def go_on(self, fill: Fill, plan: GroupPlan, arrived: EventsByKey | None, source: FillSource | None) -> bytes:
-        """Take in the next history or waiting events, and return the fill's progress as JSON.
+        """Take in history, waiting or arrived events, and return the fill's progress as JSON.
 
         The plan is for the timelines that are filled. `arrived` is None if no event of the group arrived in this batch,
         and `source` is None if the batch has no history.

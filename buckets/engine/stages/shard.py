@@ -94,7 +94,7 @@ class Scorer:
     features: bool = False  # whether features are put out as columns
     alerts: bool = True  # whether alerts are put out
     counts: bool = True  # whether outcomes are counted, for the accounts of the batch
-    # whether timelines are written; otherwise each event is scored as if it came alone, and no state changes
+    # whether timelines are written; otherwise each event is scored as if it came alone, for its outputs alone
     keeps: bool = True
 
     def fan_out(self, rows: pa.RecordBatch, rule_set: RuleSet) -> FannedOut:

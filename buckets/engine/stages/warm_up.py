@@ -84,7 +84,7 @@ def _texts(folder: Traversable) -> Iterator[bytes]:
 
 
 class _Progress(event.Listener):
-    """Prints how many of this package's functions have been compiled."""
+    """Prints how many of this package's functions have been compiled, and of how many."""
 
     def __init__(self) -> None:
         self._names = set[str]()

@@ -22,7 +22,7 @@ from buckets.engine.storage.key import ArenaMemory, MemoryPart, PrivateMemory
 
 HASH, AT, KEY_BYTES, VALUE_BYTES, ROOM, PLACE, USED = range(7)
 """The columns of an entry. With one that is empty a row never lies in two lines of the processor's cache."""
-STORED: Final = -1  # The place of an entry that the store has too
+STORED: Final = -1  # The place of an entry that is as the store has it
 PENDING: Final = -2  # The place of an entry that the running batch has changed
 ABSENT: Final = -1
 _COUNT, _END, _DEAD, _USED_BYTES, _CHANGED, _LOGGED_BYTES = range(6)

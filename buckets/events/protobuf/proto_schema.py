@@ -227,7 +227,7 @@ def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
 
 
 def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    """Return the message at the given indexes, from the file inwards; SchemaError if not found."""
+    """Return the message at these indexes, from the file inwards, or the first for none; SchemaError if not found."""
     inside = list(file.message_types_by_name.values())
     found = None
     for index in indexes or (0,):

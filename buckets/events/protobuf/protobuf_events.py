@@ -102,7 +102,7 @@ def _stepped(step: FieldDescriptor | int, values: Values) -> Values:
     if isinstance(step, int):
         return [None if each is None or step >= len(each) else each[step] for each in values]
     name = step.name
-    # An unset field has the default of its schema or its type, unless it has presence.
+    # An unset field has its default, unless it has presence and its schema gives no default: then it is missing.
     if step.has_presence and not step.is_repeated and not step.has_default_value:
         return [getattr(each, name) if each is not None and each.HasField(name) else None for each in values]
     return [None if each is None else getattr(each, name) for each in values]

@@ -226,7 +226,7 @@ def _notes(history: KeyHistory, of: str | None, row: int, counts: bool, reset_ms
 
 
 def _over_from(rule: Rule, so_far: dict[int, str]) -> int | None:
-    """Return the first row at which a sum or a count exceeds a rule's limit; None if it never does."""
+    """Return the row from which on a sum or a count stays over a rule's limit; None if it is not over it at the end."""
     limit, first = rule.limit, None
     if limit is None or limit.operator not in (">", ">="):
         return None
