@@ -76,7 +76,7 @@ def show_whole(path: Path, content: bytes) -> None:
 
 
 def append_whole(path: Path, content: bytes) -> None:
-    """Append to a file, if it exists, and sync it; in an object store, which cannot append, rewrite the object."""
+    """Append to a file, made if missing, and sync it; in an object store, which cannot append, rewrite the object."""
     if isinstance(path, StorePath):
         path.write_bytes((path.read_bytes() if path.is_file() else b"") + content)
         return
