@@ -28,6 +28,8 @@ NO_DELTA_IN_SPARK = (
     "spark_reads",
     "decimals",
     "is_the_cause",
+    "however_its_path_is_written",
+    "cannot_be_written",
 )
 """Parts of the names of tests that read Delta tables by Spark, or append to them."""
 TESTS = {

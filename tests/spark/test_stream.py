@@ -268,10 +268,11 @@ def test_a_table_is_written_once_however_its_path_is_written(spark, tmp_path):
             raise KeyError(message)
 
     frame = stream_of(spark, tmp_path / "in")
-    while tried < len(given):
+    for _ in given:
         live = bs.stream(frame, RULES, SCHEMA, checkpoint=tmp_path / "cp", order_by=["n"]).for_each_batch(take)
         with contextlib.suppress(bs.FrameError):
             live.start(available_now=True).awaitTermination()
+    assert tried == len(given)
     assert spark.read.format("delta").load(str(table)).count() == len(rows(5, 40))
 
 
