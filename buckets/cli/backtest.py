@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -256,7 +257,8 @@ def backtest(
         {"--json": json_file, "--junit": junit, "--html": html},
         [*rule_files(rules), events, schema, fraud, recorded, *list_files(lists).values(), *of_job],
     )
-    with event_schema(schema, conf) as (of_events, engine):
+    declared = event_schema(schema) if job is None else nullcontext((job.event_schema, job.settings.engine))
+    with declared as (of_events, engine):
         written = given_rules(rules, of_events)
     as_active = {"state": "ACTIVE", "rollout": WHOLE_SHARE}
     chosen = written

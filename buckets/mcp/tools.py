@@ -16,7 +16,7 @@ from buckets.history.explain.words import headline
 from buckets.moment import iso_text
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import faults_of, schema_news, state_line
-from buckets.outputs.recorded_outputs import has_alerts
+from buckets.outputs.recorded_outputs import with_alerts
 from buckets.printable import value_text
 from buckets.questions.key_events import (
     explained_alert,
@@ -183,8 +183,8 @@ class ReadingTools:
         events = key_events(history, test, limit + 1)
         rules = rules_of_key(asked.rules_in_force, texts)
         near = nearness(explainer(history, 1), events[0], rules[:_RULES_OF_KEY]) if events else []
-        folder, alerts = kept_results(asked.job), None
-        if folder is not None and has_alerts(folder):
+        alerts = None
+        if with_alerts(kept_results(asked.job)) is not None:
             alerts = self._alerts(AlertFilter(kind="all", key_fields=texts), _ALERTS_OF_KEY)
         return {
             "key": texts,

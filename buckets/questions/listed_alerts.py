@@ -22,7 +22,7 @@ from buckets.feeds.feed import WatchedFiles
 from buckets.json_text import write_json
 from buckets.outputs.columns import ALERTS, BATCHES, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.messages import crossed, term_value
-from buckets.outputs.recorded_outputs import Selection, has_alerts, rows_of
+from buckets.outputs.recorded_outputs import Selection, has_alerts, rows_of, with_alerts
 from buckets.printable import key_words, quoted, value_text
 from buckets.questions.long_questions import named_times
 from buckets.rules.rule import Rule
@@ -242,8 +242,8 @@ def _rows(table: Path, sql: str) -> list[dict[str, Any]]:
 
 def precisions(job: Job) -> dict[str, ShareInterval]:
     """Return the share of fraud among the judged alerts of each rule that has some, as in `buckets rules quality`."""
-    folder = kept_results(job)
-    if folder is None or not has_alerts(folder):
+    folder = with_alerts(kept_results(job))
+    if folder is None:
         return {}
     given = findings(job_verdicts(job))
     if not given.by_event and not given.by_alert:

@@ -36,16 +36,7 @@ from buckets.spark.frame_rows import SLICE_ROWS, in_utc, quoted, slices
 from buckets.spark.frames import SLICE_BITS, by_percentiles, in_order, numbers_of_slices, read_input
 from buckets.spark.slice_scoring import ROWS, SENT, Payloads, Slice, SliceScoring, batch_of
 from buckets.spark.worker import settle
-from buckets.verdicts.confirmed import (
-    AMOUNT,
-    EVENT_ID,
-    EVENT_IDS,
-    MADE_AT,
-    VERDICT,
-    Amounts,
-    fraud_amounts,
-    fraud_rows,
-)
+from buckets.verdicts.confirmed import AMOUNT, MADE_AT, VERDICT, Amounts, fraud_amounts, fraud_rows, id_column
 
 
 @dataclass(frozen=True)
@@ -142,10 +133,8 @@ def backtest(
 def _confirmed(fraud: DataFrame, schema: EventSchema, measure: str | None) -> Amounts:
     """Return the amounts of confirmed fraud by id; rows have no order, so only `made_at` says which is the last."""
     check_is_frame(fraud, "fraud")
-    column = next((name for name in (schema.event_id, EVENT_ID, EVENT_IDS) if name in fraud.columns), None)
-    if column is None:
-        message = f"fraud: has no column {schema.event_id!r}, which holds the ids of events that were fraud"
-        raise FrameError(message, "COLUMN_MISSING")
+    with told_as("COLUMN_MISSING"):
+        column = id_column(fraud.columns, "fraud", schema)
     known = {column, AMOUNT, VERDICT, MADE_AT, measure}
     names = [name for name in fraud.columns if name in known]
     rows = fraud.select(*(F.col(quoted(name)) for name in names)).distinct().toArrow().to_pylist()

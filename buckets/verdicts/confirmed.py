@@ -41,6 +41,18 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> FraudRows:
     return fraud_rows(list(_rows(path)), f"fraud {path}", schema)
 
 
+def id_column(there: Sequence[str], origin: str, schema: EventSchema) -> str:
+    """Return which of a table's columns holds the ids of events; BucketsError if none does."""
+    column = next((name for name in (schema.event_id, EVENT_ID, EVENT_IDS) if name in there), None)
+    if column is None:
+        message = (
+            f"{origin}: has no column {schema.event_id!r}, {EVENT_ID!r} or {EVENT_IDS!r} with ids of events; "
+            f"columns there: {', '.join(there)}"
+        )
+        raise BucketsError(message)
+    return column
+
+
 def fraud_rows(rows: list[dict[str, Any]], origin: str, schema: EventSchema) -> FraudRows:
     """Return the fraud events in the rows of a table.
 
@@ -48,17 +60,10 @@ def fraud_rows(rows: list[dict[str, Any]], origin: str, schema: EventSchema) -> 
     """
     if rows and all(row.get(MADE_AT) is not None for row in rows):
         rows.sort(key=lambda row: row[MADE_AT])
-    there = list(dict.fromkeys(name for row in rows for name in row))
-    column = next((name for name in (schema.event_id, EVENT_ID, EVENT_IDS) if name in there), None)
-    if rows and column is None:
-        message = (
-            f"{origin}: has no column {schema.event_id!r}, {EVENT_ID!r} or {EVENT_IDS!r} with ids of events; "
-            f"columns there: {', '.join(there)}"
-        )
-        raise BucketsError(message)
+    column = id_column(list(dict.fromkeys(name for row in rows for name in row)), origin, schema) if rows else ""
     rows_of: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for number, row in enumerate(rows, 1):
-        written = row.get(column or "")
+        written = row.get(column)
         if written in (None, ""):
             continue
         if row.get(VERDICT, _FRAUD) != _FRAUD:

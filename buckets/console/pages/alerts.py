@@ -16,7 +16,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.history.explain.maker import Explainer
 from buckets.history.explain.words import explained
 from buckets.moment import ANY_TIME, TimeRange
-from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, has_alerts, output_rows
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, output_rows, with_alerts
 from buckets.printable import counted, quoted, value_text
 from buckets.questions.key_events import explainer, key_events, key_test, nearness, rules_of_key
 from buckets.questions.listed_alerts import (
@@ -205,8 +205,8 @@ def key(asked: Asked) -> View:
 
 def latest_alerts(site: Site, wanted: AlertFilter, most: int) -> list[dict[str, Any]]:
     """Return the newest of the selected alerts; empty if nothing is recorded."""
-    folder = kept_results(site.job)
-    if folder is None or not has_alerts(folder):
+    folder = with_alerts(kept_results(site.job))
+    if folder is None:
         return []
     return list_alerts(folder, wanted, None, given_findings(site.job), most).rows
 
