@@ -246,9 +246,9 @@ class Archive:
             with readable(f"archive {self.folder}", _REMEDY), pq.ParquetFile(path) as file:
                 there = [name for name in file.schema_arrow.names if self.names.get(name, name) in names]
                 rows = with_columns(self._named(file.read(columns=there)), wanted)
-            inside = pc.and_(pc.greater_equal(rows[ARRIVAL], first), pc.less(rows[ARRIVAL], end))
-            rows = rows if pc.all(inside).as_py() else rows.filter(inside)
-            yield rows.sort_by(ARRIVAL).combine_chunks()
+            order = np.argsort(rows[ARRIVAL].to_numpy(), kind="stable")
+            begin, until = np.searchsorted(rows[ARRIVAL].to_numpy(), [first, end], sorter=order).tolist()
+            yield rows.take(pa.array(order[begin:until])).combine_chunks()
 
     def query(self, sql: str) -> pa.Table:
         """Run an SQL query over the table `archive`; files without matches are not read."""

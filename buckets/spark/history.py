@@ -21,6 +21,15 @@ from buckets.spark.worker import settle
 
 _OF_SYSTEM = re.compile(r"Error: .*\[errno (\d+)\] ([^:\n]+)", re.IGNORECASE)
 _TASKS_A_CORE = 4  # Tasks per core of the session, for reading pieces and for completing them
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+"""Java only carries payloads here, for whose copies its second compiler wins nothing. They are large, so that its usual
+collector would mark the whole heap again and again."""
+_SETTINGS = {
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+    # Payloads go to Python one by one, over memory that is used again.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+}
 
 
 @dataclass(frozen=True)
@@ -74,5 +83,5 @@ def score_archive(
 
 def scoring_at(master: str, settings: dict[str, str | int | bool]) -> ScoreArchive:
     """Start a session at a master with the user's Spark settings, and return a function that scores archives in it."""
-    session = start_session("buckets history", 1, {**settings, "spark.master": master})
+    session = start_session("buckets history", 1, {**_SETTINGS, **settings, "spark.master": master})
     return partial(score_archive, session)

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame
@@ -131,8 +132,9 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payl
 
 
 def batch_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows to send as a batch, if there are any."""
-    rows = list(sent)
-    if rows:
-        values = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), SENT.types, strict=True)]
-        yield pa.RecordBatch.from_arrays(values, schema=SENT)
+    """Yield the rows to send, each as a batch of its own, so that its payload is not copied."""
+    for *others, packed in sent:
+        ends = pa.py_buffer(np.array([0, len(packed)], np.int32))
+        payload_of = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(packed)])
+        values = [pa.array([value], kind) for value, kind in zip(others, SENT.types, strict=False)]
+        yield pa.RecordBatch.from_arrays([*values, payload_of], schema=SENT)
