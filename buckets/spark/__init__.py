@@ -8,11 +8,7 @@ The adapter decodes, calls `engine`, encodes and writes. What a batch computes d
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import pyspark
-
 from buckets.java.java import spark_line
-
-spark_line(pyspark.__version__)
 
 if TYPE_CHECKING:
     from buckets.spark.frame_backtest import backtest
@@ -50,9 +46,10 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Import the DataFrame API only when it is first used: a job's workers run without it."""
+        """Import the DataFrame API, and pyspark, only when it is first used: `worker_daemon` says from where."""
         if name not in __all__:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
+        spark_line(import_module("pyspark").__version__)
         module = next(module for module, names in _FROM.items() if name in names)
         return getattr(import_module(f"buckets.spark.{module}"), name)
