@@ -46,7 +46,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Import the DataFrame API, and pyspark, only when it is first used: `worker_daemon` says from where."""
+        """Import the DataFrame API only when it is first used, so that workers first choose where pyspark is from."""
         if name not in __all__:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)

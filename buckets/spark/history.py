@@ -15,19 +15,19 @@ from buckets.archive.arrived_rows import arrivals_of
 from buckets.engine.stages.in_memory import BatchResults
 from buckets.history.scoring import Found, Pieces, PutOut, ScoreArchive, ScoredPiece, scorer_of
 from buckets.spark.arrow_types import from_arrow_schema
-from buckets.spark.session import start_session
+from buckets.spark.session import settings_of_user, start_session
 from buckets.spark.slice_scoring import SENT, Payloads, Slice, SliceScoring, batch_of
 from buckets.spark.worker import settle
 
 _OF_SYSTEM = re.compile(r"Error: .*\[errno (\d+)\] ([^:\n]+)", re.IGNORECASE)
 _TASKS_A_CORE = 4  # Tasks per core of the session, for reading pieces and for completing them
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
-"""Java only carries payloads here, for whose copies its second compiler wins nothing. They are large, so that its usual
-collector would mark the whole heap again and again."""
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:G1HeapRegionSize=8m"
+"""Java mostly carries payloads here, for whose copies its second compiler wins nothing. In regions of the usual size
+they would be humongous, for which it marks the heap again and again."""
 _SETTINGS = {
     "spark.driver.extraJavaOptions": _JAVA,
     "spark.executor.extraJavaOptions": _JAVA,
-    # Payloads go to Python one by one, over memory that is used again.
+    # Large payloads go to Python one by one, over memory that is used again.
     "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
 }
 
@@ -83,5 +83,5 @@ def score_archive(
 
 def scoring_at(master: str, settings: dict[str, str | int | bool]) -> ScoreArchive:
     """Start a session at a master with the user's Spark settings, and return a function that scores archives in it."""
-    session = start_session("buckets history", 1, {**_SETTINGS, **settings, "spark.master": master})
+    session = start_session("buckets history", 1, {**_SETTINGS, **settings_of_user(settings), "spark.master": master})
     return partial(score_archive, session)

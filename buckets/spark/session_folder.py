@@ -35,6 +35,7 @@ from buckets.java.java import LOCKED_SPARK, spark_line
 from buckets.monitor.processes import process_tree
 from buckets.stores.store_path import StorePath
 
+spark_line(pyspark.__version__)  # before anything is done with it
 PRIVATE = 0o700
 KEPT_LOGS = 10
 _LOCK, _IN_USE, _LOGS = ".lock", "in_use", "logs"
