@@ -132,6 +132,7 @@ def test_with_a_worker_that_dies_one_that_comes_and_tasks_that_run_twice(alone, 
         assert comparable(job) == comparable(expected)
         assert committed_batches(job) == committed_batches(expected)
         assert len(cluster.work_folders()) == 3
-        assert all((folder / "environment" / "bin" / "python").exists() for folder in cluster.work_folders())
+        # A whole environment may still be unpacked when the job ends, by the executor that came last.
+        assert sum((folder / "environment" / "bin" / "python").exists() for folder in cluster.work_folders()) >= 2
         assert pythons == {PYTHON}
         assert "INFO RocksDB" not in cluster.executor_logs()
