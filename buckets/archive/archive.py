@@ -246,8 +246,9 @@ class Archive:
             with readable(f"archive {self.folder}", _REMEDY), pq.ParquetFile(path) as file:
                 there = [name for name in file.schema_arrow.names if self.names.get(name, name) in names]
                 rows = with_columns(self._named(file.read(columns=there)), wanted)
-            order = np.argsort(rows[ARRIVAL].to_numpy(), kind="stable")
-            begin, until = np.searchsorted(rows[ARRIVAL].to_numpy(), [first, end], sorter=order).tolist()
+            numbers = rows[ARRIVAL].to_numpy()
+            order = np.argsort(numbers, kind="stable")
+            begin, until = np.searchsorted(numbers, [first, end], sorter=order).tolist()
             yield rows.take(pa.array(order[begin:until])).combine_chunks()
 
     def query(self, sql: str) -> pa.Table:

@@ -34,7 +34,7 @@ from buckets.spark.frame_input import (
 )
 from buckets.spark.frame_rows import SLICE_ROWS, in_utc, quoted, slices
 from buckets.spark.frames import SLICE_BITS, by_percentiles, in_order, numbers_of_slices, read_input
-from buckets.spark.slice_scoring import ROWS, SENT, Payloads, Slice, SliceScoring, batch_of
+from buckets.spark.slice_scoring import ROWS, SENT, Payloads, Slice, SliceScoring, batches_of
 from buckets.spark.worker import settle
 from buckets.verdicts.confirmed import AMOUNT, MADE_AT, VERDICT, Amounts, fraud_amounts, fraud_rows, id_column
 
@@ -62,7 +62,7 @@ class _BacktestScoring(SliceScoring):
             sent = self.sent(number, arrivals_of(arrived, asked.schema))
             beside = cloudpickle.dumps((arrived, sum(map(Counter, rounded), Counter[str]())))
             sent.append((number % asked.engine.shards, number, ROWS, beside))
-            yield from batch_of(sent)
+            yield from batches_of(sent)
         settle()
 
     def found_in(self, number: int, payloads: Payloads, results: BatchResults) -> Any:

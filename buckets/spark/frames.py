@@ -61,7 +61,7 @@ from buckets.spark.frame_input import (
 from buckets.spark.frame_input import rules as read_rules
 from buckets.spark.frame_input import schema as read_schema
 from buckets.spark.frame_rows import SLICE_ROWS, beside_rows, in_utc, numbered_names, quoted, slices
-from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, by_slice
+from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batches_of, by_slice
 from buckets.spark.worker import settle
 
 _Given = tuple[EngineSettings, tuple[Rule, ...], EventSchema, Lists]
@@ -90,7 +90,7 @@ class _Work(SliceScoring):
             sent = self.sent(number, plain_table_arrivals(in_utc(rows), self.scorer.schema))
             if self.scorer.features:
                 sent.append((number % self.scorer.engine.shards, number, ROWS, payload.pack(payload.ROWS, rows)))
-            yield from batch_of(sent)
+            yield from batches_of(sent)
         settle()
 
     def features(self, table: FeatureTable, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,7 +116,9 @@ class _Work(SliceScoring):
         stores = memory_stores()
         for number, _, payloads in by_slice(batches):
             found = self.complete(number, payloads, stores).payloads
-            yield from batch_of((0, number, output, packed) for output, several in found.items() for packed in several)
+            yield from batches_of(
+                (0, number, output, packed) for output, several in found.items() for packed in several
+            )
 
     def decode(self, output: str, kinds: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode the rows of an output."""

@@ -16,7 +16,7 @@ from buckets.engine.stages.in_memory import BatchResults
 from buckets.history.scoring import Found, Pieces, PutOut, ScoreArchive, ScoredPiece, scorer_of
 from buckets.spark.arrow_types import from_arrow_schema
 from buckets.spark.session import settings_of_user, start_session
-from buckets.spark.slice_scoring import SENT, Payloads, Slice, SliceScoring, batch_of
+from buckets.spark.slice_scoring import SENT, Payloads, Slice, SliceScoring, batches_of
 from buckets.spark.worker import settle
 
 _OF_SYSTEM = re.compile(r"Error: .*\[errno (\d+)\] ([^:\n]+)", re.IGNORECASE)
@@ -49,7 +49,7 @@ class _PieceScoring(SliceScoring):
         """Read the pieces with the given numbers and send each to the shards."""
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             piece = self.pieces.read(number)
-            yield from batch_of(self.sent(number, arrivals_of(piece.rows, piece.terms.event_schema)))
+            yield from batches_of(self.sent(number, arrivals_of(piece.rows, piece.terms.event_schema)))
         settle()
 
     def found_in_piece(self, number: int, _: Payloads, results: BatchResults) -> Any:

@@ -13,7 +13,6 @@ from functools import lru_cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame
@@ -88,7 +87,7 @@ class SliceScoring(ABC):
                 scorer, rule_set, _, sources_of = self.of(number)
                 scored = scorer.score(own, rule_set, store, sources_of(shard))
                 sent += [(0, number, one.output, one.payload) for one in scored]
-            yield from batch_of(sent)
+            yield from batches_of(sent)
         if kept is not None:
             kept.save(own_shard, store)
         settle()
@@ -131,10 +130,10 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payl
         yield number, sent[0][0], [(output, packed) for *_, output, packed in sent]
 
 
-def batch_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
+def batches_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
     """Yield the rows to send, each as a batch of its own, so that its payload is not copied."""
     for *others, packed in sent:
-        ends = pa.py_buffer(np.array([0, len(packed)], np.int32))
+        _, ends = pa.array([0, len(packed)], pa.int32()).buffers()
         payload_of = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(packed)])
         values = [pa.array([value], kind) for value, kind in zip(others, SENT.types, strict=False)]
         yield pa.RecordBatch.from_arrays([*values, payload_of], schema=SENT)
